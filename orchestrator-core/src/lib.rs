@@ -1,1 +1,50 @@
-//! Placeholder.
+//! A pure scheduling engine for unattended coding agents, behind traits, with a tokio driver.
+//!
+//! The engine decides and someone else acts: `Engine::decide` turns a command and a time into
+//! events, `Engine::evolve` applies an event, and neither reads a clock or touches the world.
+//! A [`Store`](port::Store) keeps what was decided. The driver (feature `driver`) carries it out
+//! through the other [ports](port).
+
+mod command;
+mod event;
+mod id;
+mod lease;
+mod money;
+mod outcome;
+mod pipeline;
+mod plan;
+pub mod port;
+mod record;
+mod retry;
+mod scope;
+mod task;
+mod time;
+mod verdict;
+
+pub use self::{
+    command::{Answer, Command, Decision, Grant, Refusal, StageReport},
+    event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
+    id::{
+        BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
+        PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId,
+    },
+    lease::{Lease, Owner},
+    money::{Cost, Usd},
+    outcome::{
+        Candidate, Interruption, MergeIntent, Outcome, Restart, StageEnd, TEXT_BYTES_MAX,
+        head_and_tail,
+    },
+    pipeline::{
+        AGENTS, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec, VERIFY,
+    },
+    plan::{Plan, PlanFault},
+    record::{
+        Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, Phase, PlanRef,
+        PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
+    },
+    retry::{RetryRules, signature},
+    scope::{InvalidScope, SCOPE_PATTERNS_MAX, Scope},
+    task::{TaskSpec, VerifyCommand},
+    time::{Anchor, ClockReading, SLEPT_MAX, Timestamp, WallTime, millis},
+    verdict::{Finding, Judgement, Severity, Verdict},
+};

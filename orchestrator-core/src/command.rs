@@ -1,0 +1,264 @@
+//! What is asked of the engine, and what it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, Resolution, Stale};
+use crate::id::{BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, SessionId, TaskId};
+use crate::lease::Owner;
+use crate::money::{Cost, Usd};
+use crate::outcome::{Candidate, MergeIntent, Outcome, Restart};
+use crate::plan::{Plan, PlanFault};
+use crate::record::ParkReason;
+use crate::retry::RetryRules;
+use crate::time::{ClockReading, Timestamp};
+
+/// What is asked of the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Begins the run.
+    CreateRun {
+        /// The rules of its retries.
+        rules: RetryRules,
+    },
+    /// Adds a plan, all of it or nothing.
+    AddPlan {
+        /// The plan.
+        plan: Arc<Plan>,
+    },
+    /// Gives a pool this limit.
+    LimitPool {
+        /// The pool.
+        pool: PoolName,
+        /// Its permits.
+        limit: u32,
+    },
+    /// Sets the most that the run may spend.
+    SetBudget {
+        /// The amount; `None` is no limit.
+        budget: Option<Usd>,
+    },
+    /// Makes a process the one that drives the run.
+    OpenDriver {
+        /// The process.
+        owner: Owner,
+        /// What its clocks show.
+        reading: ClockReading,
+        /// How long a lease lives after a renewal.
+        ttl: Duration,
+        /// No token up to this one is granted.
+        token_floor: FencingToken,
+        /// The former driver, when it is known to have ended without saying so.
+        ended: Option<OwnerId>,
+    },
+    /// Ends a process's driving; leases that it still has must be stopped.
+    CloseDriver {
+        /// The process.
+        owner: OwnerId,
+    },
+    /// Takes the next stage that can run.
+    Claim {
+        /// For whom.
+        owner: OwnerId,
+    },
+    /// Says how a stage ended.
+    Report(Box<StageReport>),
+    /// Announces a merge, before it happens.
+    IntendMerge {
+        /// The task.
+        task: TaskId,
+        /// The lease.
+        token: FencingToken,
+        /// The merge.
+        intent: MergeIntent,
+    },
+    /// Says that nothing of a stopping lease runs any more.
+    Stopped {
+        /// The task.
+        task: TaskId,
+        /// The lease.
+        token: FencingToken,
+    },
+    /// Lets time do its work.
+    Tick,
+    /// Has an escalated or cancelled task tried again.
+    Retry {
+        /// The task.
+        task: TaskId,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Settles a task without an agent.
+    Resolve {
+        /// The task.
+        task: TaskId,
+        /// How.
+        how: Resolution,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Gives a task up that has no live lease.
+    Cancel {
+        /// The task.
+        task: TaskId,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Stops granting until resumed.
+    Pause {
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Stops granting, and parks when nothing runs.
+    Drain {
+        /// Why.
+        reason: ParkReason,
+    },
+    /// Lets a paused, draining or parked run grant again.
+    Resume {
+        /// Who.
+        actor: String,
+    },
+    /// Says that the run is over, parked or failed, when it is.
+    Settle,
+}
+
+/// How a stage ended, as its holder says it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// The run.
+    pub run: RunId,
+    /// The task.
+    pub task: TaskId,
+    /// The stage, counted from 0.
+    pub stage: u8,
+    /// The attempt.
+    pub attempt: u32,
+    /// The lease.
+    pub token: FencingToken,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What it cost.
+    pub cost: Cost,
+    /// The agent's conversation, where it can be taken up.
+    pub session: Option<SessionId>,
+    /// The change, when the stage made one.
+    pub candidate: Option<Candidate>,
+    /// What the target holds now, when the stage merged.
+    pub merged: Option<ChangeId>,
+    /// Where unsealed work is kept.
+    pub kept: Option<String>,
+    /// Not before this time again, by the run's own time.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// What a command gets back once its events are committed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// It was done.
+    Done,
+    /// A stage to carry out.
+    Granted(Box<Grant>),
+    /// Nothing can run now.
+    Nothing,
+    /// The result counts for nothing.
+    Refused(Stale),
+}
+
+/// A stage to carry out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// The task's place in the run, counted from 0.
+    pub index: u32,
+    /// The task.
+    pub task: TaskId,
+    /// The stage, counted from 0.
+    pub stage: u8,
+    /// The attempt.
+    pub attempt: u32,
+    /// How many grants the task has had, this one included.
+    pub dispatch: u32,
+    /// The lease.
+    pub token: FencingToken,
+    /// The most it may spend.
+    pub cap: Usd,
+    /// The feedback of its rejections, oldest first.
+    pub feedback: Vec<BlobHash>,
+    /// Where a run stage starts.
+    pub restart: Restart,
+    /// The lease that made its workspace.
+    pub workspace: Option<FencingToken>,
+    /// The conversation that can be taken up.
+    pub session: Option<SessionId>,
+    /// The change to judge or to stand on.
+    pub candidate: Option<Candidate>,
+    /// The merge that may already have happened.
+    pub intent: Option<MergeIntent>,
+}
+
+/// What a command causes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// What happens, in order; nothing when the command changes nothing.
+    pub events: Vec<Event>,
+    /// What the command gets back.
+    pub answer: Answer,
+    /// Texts that the events name by their address.
+    pub blobs: Vec<Vec<u8>>,
+}
+
+/// Why a command makes no sense now; nothing is written for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The run was created before.
+    #[error("run `{0}` exists already")]
+    RunExists(RunId),
+    /// The run was not created yet.
+    #[error("run `{0}` does not exist")]
+    NoRun(RunId),
+    /// The plan does not fit the run.
+    #[error("the plan has {} faults, the first: {}", .0.len(), .0.first().map(ToString::to_string).unwrap_or_default())]
+    Plan(Vec<PlanFault>),
+    /// Another process drives the run.
+    #[error("process {} on host `{}` drives this run", .0.pid, .0.host)]
+    DriverRunning(Box<Owner>),
+    /// The process does not drive the run.
+    #[error("`{0}` does not drive this run")]
+    NotDriver(OwnerId),
+    /// The run has no such task.
+    #[error("the run has no task `{0}`")]
+    UnknownTask(TaskId),
+    /// The task is in a phase where this makes no sense.
+    #[error("task `{task}` is {phase}: {remedy}")]
+    WrongPhase {
+        /// The task.
+        task: TaskId,
+        /// What it is doing.
+        phase: &'static str,
+        /// What would help.
+        remedy: &'static str,
+    },
+    /// The run is in a state where this makes no sense.
+    #[error("the run is {state}: {remedy}")]
+    WrongState {
+        /// What it is.
+        state: &'static str,
+        /// What would help.
+        remedy: &'static str,
+    },
+    /// A merge of the task may have happened; its integrate stage must find out first.
+    #[error("task `{0}` may have been merged: let its integrate stage find out first")]
+    MergeInDoubt(TaskId),
+}

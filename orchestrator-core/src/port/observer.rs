@@ -1,0 +1,89 @@
+//! The port that watches.
+
+use std::path::PathBuf;
+
+use crate::event::StoredEvent;
+use crate::id::{FencingToken, SessionId, StageName, TaskId};
+use crate::money::Usd;
+use crate::record::{Counts, RunState};
+use crate::time::Timestamp;
+
+/// Watches a run. Calls come from the driver's loop and must not block.
+pub trait Observer: Send + Sync {
+    /// These events were committed, and this is how the run stands then.
+    fn committed(&self, events: &[StoredEvent], progress: &Progress);
+
+    /// A stage gave a sign of life; it is stored nowhere.
+    fn activity(&self, activity: &Activity) {
+        // Most observers are about what is committed.
+        _ = activity;
+    }
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// Whether it grants.
+    pub state: RunState,
+    /// The run's time.
+    pub now: Timestamp,
+    /// How many tasks are in which phase.
+    pub counts: Counts,
+    /// How many of the open ones can never run as things are.
+    pub blocked: u32,
+    /// What runs, oldest first.
+    pub running: Vec<Running>,
+    /// What it has spent.
+    pub spent: Usd,
+    /// What is set aside for what runs.
+    pub reserved: Usd,
+    /// The most it may spend.
+    pub budget: Option<Usd>,
+}
+
+/// A stage that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Running {
+    /// The task.
+    pub task: TaskId,
+    /// The stage.
+    pub stage: StageName,
+    /// The attempt.
+    pub attempt: u32,
+    /// The lease's number.
+    pub token: FencingToken,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// A sign of life of a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Activity {
+    /// The task.
+    pub task: TaskId,
+    /// The lease's number.
+    pub token: FencingToken,
+    /// What went on.
+    pub kind: ActivityKind,
+}
+
+/// What went on in a stage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ActivityKind {
+    /// A program was started.
+    Started {
+        /// Its process.
+        pid: u32,
+        /// Where its output goes.
+        log: PathBuf,
+    },
+    /// It gave this many bytes of output in all.
+    Output {
+        /// The bytes.
+        bytes: u64,
+    },
+    /// The agent's conversation is known.
+    Session(SessionId),
+    /// Something a person may want to read: a tool that the agent uses, a retry.
+    Said(String),
+}

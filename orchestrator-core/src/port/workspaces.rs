@@ -1,0 +1,119 @@
+//! The port that gives each task a place of its own to work in.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{Change, PortError};
+use crate::id::{ChangeId, FencingToken, RunId, TaskId};
+use crate::outcome::Candidate;
+use crate::task::TaskSpec;
+
+/// Gives each task a place of its own to work in, and makes a change of what is there.
+///
+/// Nothing here removes the only copy of work: what would be lost is kept first.
+#[async_trait]
+pub trait Workspaces: Send + Sync {
+    /// Makes the task's workspace as asked. What an earlier attempt left there is kept first.
+    ///
+    /// # Errors
+    /// [`PortError`] when it cannot be made.
+    async fn open(&self, ask: &OpenWorkspace) -> Result<Workspace, PortError>;
+
+    /// Makes a change of all that differs in the workspace from its base, and checks it against the
+    /// task's scope.
+    ///
+    /// # Errors
+    /// [`PortError`] when it could not be found out; a change that breaks the rules is
+    /// [`Sealed::Refused`].
+    async fn seal(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Sealed, PortError>;
+
+    /// The tracked paths in the workspace that differ from the change.
+    ///
+    /// # Errors
+    /// [`PortError`] when it could not be found out.
+    async fn differing(&self, at: &Workspace, from: &ChangeId) -> Result<Vec<String>, PortError>;
+
+    /// The change as a reviewer gets it.
+    ///
+    /// # Errors
+    /// [`PortError`] when it cannot be read.
+    async fn change(&self, candidate: &Candidate) -> Result<Change, PortError>;
+
+    /// Keeps what is in the workspace and not in a change, and says where, so that a person finds
+    /// it; `None` when there is nothing.
+    ///
+    /// # Errors
+    /// [`PortError`] when it could not be kept.
+    async fn keep(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Option<String>, PortError>;
+
+    /// Removes the workspaces of all tasks but these; what they hold and is in no change is kept.
+    ///
+    /// # Errors
+    /// [`PortError`] when some could not be removed; the others are.
+    async fn retain(&self, run: &RunId, live: &[TaskId]) -> Result<(), PortError>;
+
+    /// Makes a place with the target as it is, that belongs to no task; each call makes it anew.
+    ///
+    /// # Errors
+    /// [`PortError`] when it cannot be made.
+    async fn untouched(&self, run: &RunId) -> Result<Workspace, PortError>;
+}
+
+/// For whom a workspace is, and what is to be in it.
+#[derive(Debug, Clone)]
+pub struct OpenWorkspace {
+    /// The run.
+    pub run: RunId,
+    /// The task.
+    pub task: Arc<TaskSpec>,
+    /// The attempt.
+    pub attempt: u32,
+    /// The lease that it is opened under.
+    pub token: FencingToken,
+    /// What is to be in it.
+    pub start: Start,
+}
+
+/// What is in a workspace when it is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// The target as it is now.
+    OnTarget,
+    /// This change, and nothing else.
+    On(Candidate),
+    /// What the lease of this number left there, if it is still there; else as `otherwise` says.
+    AsLeftBy {
+        /// The lease that made the workspace.
+        token: FencingToken,
+        /// What is to be in it when that is gone.
+        otherwise: Box<Self>,
+    },
+}
+
+/// A place to work in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Workspace {
+    /// Its directory.
+    pub path: PathBuf,
+    /// What the work in it stands on.
+    pub base: ChangeId,
+    /// Whether it is as an earlier lease left it.
+    pub as_left: bool,
+    /// A directory outside the tree that lives as long as the workspace: an agent's configuration
+    /// goes there. The adapter that uses it makes it.
+    pub aside: PathBuf,
+}
+
+/// What became of the work in a workspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sealed {
+    /// A change to judge.
+    Candidate(Candidate),
+    /// It breaks a rule; this is feedback for the next attempt.
+    Refused {
+        /// What is wrong, with the paths.
+        feedback: String,
+    },
+}

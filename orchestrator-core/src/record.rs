@@ -1,0 +1,365 @@
+//! The records of a run: what a store keeps, and all that an engine needs to go on.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{
+    BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, Seq, SessionId, TaskId,
+};
+use crate::lease::{Lease, Owner};
+use crate::money::Usd;
+use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
+use crate::retry::RetryRules;
+use crate::time::{Anchor, Timestamp};
+
+/// The state of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRecord {
+    /// Its name.
+    pub id: TaskId,
+    /// What it is doing; waiting, ready and blocked are computed and do not stand here.
+    pub phase: Phase,
+    /// The stage it is at, counted from 0.
+    pub stage: u8,
+    /// The attempt it is at; the first is 1.
+    pub attempt: u32,
+    /// Rejections so far: what the task's retries are spent on.
+    pub rejections: u32,
+    /// Interruptions since the last stage that ended by itself.
+    pub interruptions: u32,
+    /// Grants so far, of any stage.
+    pub dispatches: u32,
+    /// Retries and dispatches that people added to what the plan allows.
+    pub extra: Extra,
+    /// The feedback of its rejections, oldest first.
+    pub feedback: Vec<BlobHash>,
+    /// The normalised form of its last rejection, to notice the same failure twice in a row.
+    pub signature: Option<u64>,
+    /// Where the next run stage starts.
+    pub restart: Restart,
+    /// Whether it holds its scope.
+    pub holds_scope: bool,
+    /// The lease that made its workspace.
+    pub workspace: Option<FencingToken>,
+    /// The conversation that an interrupted run stage can go on with.
+    pub session: Option<SessionId>,
+    /// The last change it made.
+    pub candidate: Option<Candidate>,
+    /// The merge that was announced last and is not yet known to have happened or not.
+    pub intent: Option<MergeIntent>,
+    /// Its last lease.
+    pub last_token: FencingToken,
+    /// What was booked for that lease when it ended without its result.
+    pub settled: Usd,
+    /// The last lease whose late result was refused.
+    pub refused: Option<FencingToken>,
+    /// What it has cost.
+    pub spent: Usd,
+    /// Since when it is in its phase.
+    pub since: Timestamp,
+}
+
+/// What people allowed a task beyond its plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Extra {
+    /// Rejections.
+    pub retries: u32,
+    /// Grants.
+    pub dispatches: u32,
+}
+
+/// What a task is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Not leased: it waits for dependencies or capacity.
+    Open,
+    /// Not before a time.
+    Deferred {
+        /// That time.
+        until: Timestamp,
+        /// What it waits for.
+        why: Interruption,
+    },
+    /// Somebody carries out its stage.
+    Leased(Lease),
+    /// Its lease ended without a result, and its processes are not yet known to be gone.
+    Stopping {
+        /// The lease.
+        lease: Lease,
+        /// Why it ended.
+        why: Interruption,
+    },
+    /// It is done.
+    Done(Completion),
+    /// A person must act.
+    Escalated(Escalation),
+    /// A person gave it up.
+    Cancelled,
+}
+
+/// How a task got done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Completion {
+    /// Its change is in the target.
+    Merged(ChangeId),
+    /// It passed a pipeline that does not merge.
+    Verified,
+    /// A person did it.
+    ByHand,
+    /// A person decided to go on without it.
+    Skipped,
+}
+
+/// What a person must look at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Escalation {
+    /// Why the task cannot go on by itself.
+    pub cause: Cause,
+    /// The question, feedback or error in full.
+    pub text: Option<BlobHash>,
+    /// Where the work is kept that is not in the candidate, in the words of the workspaces.
+    pub kept: Option<String>,
+}
+
+/// Why a task cannot go on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// Rejected more often than it may be retried.
+    RetriesUsed,
+    /// Rejected twice in a row for the same reason.
+    SameFailure,
+    /// The agent asks something.
+    Question,
+    /// The set-up is at fault.
+    Fatal,
+    /// Interrupted too often in a row.
+    InterruptionsUsed,
+    /// Granted as often as it may be.
+    DispatchesUsed,
+}
+
+impl Cause {
+    /// The cause in a few words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::RetriesUsed => "all retries are used",
+            Self::SameFailure => "failed twice in a row for the same reason",
+            Self::Question => "the agent has a question",
+            Self::Fatal => "the set-up is at fault",
+            Self::InterruptionsUsed => "interrupted too often in a row",
+            Self::DispatchesUsed => "started as often as allowed",
+        }
+    }
+}
+
+/// The state of a run as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Its name.
+    pub id: RunId,
+    /// Whether it grants, and if not, why.
+    pub state: RunState,
+    /// The rules of its retries.
+    pub rules: RetryRules,
+    /// The time of its last event.
+    pub last_at: Timestamp,
+    /// The greatest token that was ever granted or must be taken as granted.
+    pub last_token: FencingToken,
+    /// The most it may spend; `None` is no limit.
+    pub budget: Option<Usd>,
+    /// What it has spent.
+    pub spent: Usd,
+    /// What is set aside for live leases.
+    pub reserved: Usd,
+    /// The process that drives it.
+    pub driver: Option<OwnerId>,
+    /// How its time follows from the clocks.
+    pub anchor: Option<Anchor>,
+    /// Its plans in the order they came.
+    pub plans: Vec<PlanRef>,
+    /// How many tasks are in which phase.
+    pub counts: Counts,
+}
+
+/// A plan of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanRef {
+    /// The plan's canonical JSON.
+    pub blob: BlobHash,
+    /// How many tasks it brought; they follow those of the plans before it.
+    pub tasks: u32,
+}
+
+/// How many tasks are in which phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Not leased.
+    pub open: u32,
+    /// Not before a time.
+    pub deferred: u32,
+    /// Being carried out.
+    pub leased: u32,
+    /// Being stopped.
+    pub stopping: u32,
+    /// Done.
+    pub done: u32,
+    /// Escalated.
+    pub escalated: u32,
+    /// Cancelled.
+    pub cancelled: u32,
+}
+
+impl Counts {
+    /// The counter of a phase.
+    pub fn of(&mut self, phase: &Phase) -> &mut u32 {
+        match phase {
+            Phase::Open => &mut self.open,
+            Phase::Deferred { .. } => &mut self.deferred,
+            Phase::Leased(_) => &mut self.leased,
+            Phase::Stopping { .. } => &mut self.stopping,
+            Phase::Done(_) => &mut self.done,
+            Phase::Escalated(_) => &mut self.escalated,
+            Phase::Cancelled => &mut self.cancelled,
+        }
+    }
+
+    /// All tasks.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.open
+            + self.deferred
+            + self.leased
+            + self.stopping
+            + self.done
+            + self.escalated
+            + self.cancelled
+    }
+}
+
+/// Whether a run grants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// It grants.
+    Active,
+    /// A person paused it.
+    Paused {
+        /// Why.
+        reason: String,
+    },
+    /// It grants nothing more, finishes what runs, then parks.
+    Draining {
+        /// Why.
+        reason: ParkReason,
+    },
+    /// It stands still until a person resumes it.
+    Parked {
+        /// Why.
+        reason: ParkReason,
+    },
+    /// All tasks are done or cancelled.
+    Completed,
+    /// Nothing more can happen, and some task is escalated or blocked.
+    Failed,
+}
+
+/// Why a run stands still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ParkReason {
+    /// What is left of the budget does not cover the next stage.
+    Budget,
+    /// Signing in failed.
+    Auth,
+    /// The account cannot pay.
+    Billing,
+    /// Several tasks in a row failed at their first stage.
+    Breaker,
+    /// A person asked for it.
+    Asked,
+}
+
+impl ParkReason {
+    /// The reason in a few words, with what lets the run go on.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Budget => "the budget is used up; raise it and resume",
+            Self::Auth => {
+                "signing in to the model's service failed; mend the credentials and resume"
+            }
+            Self::Billing => "the account cannot pay; mend it and resume",
+            Self::Breaker => {
+                "several tasks in a row failed at their first stage; look at why, then resume"
+            }
+            Self::Asked => "parked on request; resume when ready",
+        }
+    }
+}
+
+/// A pool of permits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolRecord {
+    /// Its name.
+    pub name: PoolName,
+    /// How many permits it has; lowering it takes none away from who holds one.
+    pub limit: u32,
+    /// Until when it gives none, because the account behind it is used up.
+    pub closed_until: Option<Timestamp>,
+}
+
+/// An owner, and when it last showed that it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnerRecord {
+    /// The process.
+    pub owner: Owner,
+    /// When it last renewed its leases.
+    pub touched_at: Timestamp,
+    /// How long after that its leases live.
+    pub ttl: Duration,
+    /// Whether it is known to have ended.
+    pub ended: bool,
+}
+
+impl OwnerRecord {
+    /// When its leases end unless it renews them.
+    #[must_use]
+    pub fn renew_by(&self) -> Timestamp {
+        self.touched_at.after(self.ttl)
+    }
+}
+
+/// The records that a batch of events changed, each in its final form.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Records {
+    /// The run's, when it changed (it does with each commit).
+    pub run: Option<RunRecord>,
+    /// Tasks with their place in the run, counted from 0.
+    pub tasks: Vec<(u32, TaskRecord)>,
+    /// Pools.
+    pub pools: Vec<PoolRecord>,
+    /// Owners.
+    pub owners: Vec<OwnerRecord>,
+}
+
+/// A whole run as a store has it at one position of its log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The position.
+    pub seq: Seq,
+    /// The run.
+    pub run: RunRecord,
+    /// Its tasks in their order.
+    pub tasks: Vec<TaskRecord>,
+    /// Its pools, by name.
+    pub pools: Vec<PoolRecord>,
+    /// Its owners, by id.
+    pub owners: Vec<OwnerRecord>,
+    /// The plans' blobs, in the order of [`RunRecord::plans`].
+    pub plans: Vec<Vec<u8>>,
+}

@@ -1,0 +1,136 @@
+//! How often and how soon something is tried again.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::id::TaskId;
+use crate::time::{Timestamp, millis};
+
+/// The bounds and waits of a run's retries.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryRules {
+    /// Interruptions in a row after which a task escalates.
+    pub interruptions_max: u32,
+    /// Grants of a task beyond what its retries and stages need, for interruptions of any kind.
+    pub dispatches_spare: u32,
+    /// The wait after a first interruption.
+    pub backoff: Duration,
+    /// The longest such wait.
+    pub backoff_max: Duration,
+    /// How often in a row the same failure is taken before the task escalates; 0 is never.
+    pub same_failure_max: u32,
+    /// Tasks in a row that fail at their first stage after which the run parks; 0 is never.
+    pub first_stage_failures_max: u32,
+    /// Spreads the waits; the same seed gives the same waits.
+    pub seed: u64,
+}
+
+impl Default for RetryRules {
+    fn default() -> Self {
+        Self {
+            interruptions_max: 10,
+            dispatches_spare: 30,
+            backoff: Duration::from_secs(5),
+            backoff_max: Duration::from_secs(600),
+            same_failure_max: 2,
+            first_stage_failures_max: 0,
+            seed: 0,
+        }
+    }
+}
+
+impl RetryRules {
+    /// The most grants that a task with so many stages and retries gets.
+    #[must_use]
+    pub fn dispatches_max(&self, stages: usize, retries: u32) -> u32 {
+        let stages = u32::try_from(stages).unwrap_or(u32::MAX);
+        stages.saturating_mul(retries.saturating_add(1)).saturating_add(self.dispatches_spare)
+    }
+
+    /// When a task that was interrupted so many times in a row is tried again: exponential, capped,
+    /// and spread over the upper half of the wait by a hash.
+    #[must_use]
+    pub fn backoff(&self, now: Timestamp, task: &TaskId, interruptions: u32) -> Timestamp {
+        let doublings = interruptions.saturating_sub(1).min(32);
+        let cap = millis(self.backoff_max);
+        let wait = millis(self.backoff).saturating_mul(1_u64 << doublings).min(cap);
+        let half = wait / 2;
+        let spread = hash(self.seed, task.as_str(), interruptions) % (wait - half + 1);
+        now.after(Duration::from_millis(half + spread))
+    }
+}
+
+fn hash(seed: u64, task: &str, count: u32) -> u64 {
+    let mut hasher = Sha256::new();
+    hasher.update(seed.to_le_bytes());
+    hasher.update(count.to_le_bytes());
+    hasher.update(task.as_bytes());
+    first_u64(&hasher.finalize())
+}
+
+fn first_u64(digest: &[u8]) -> u64 {
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// A number that is the same for failures that differ only in numbers, addresses, times and paths.
+#[must_use]
+pub fn signature(feedback: &str) -> u64 {
+    let mut hasher = Sha256::new();
+    for word in feedback.split_whitespace() {
+        let is_path = word.contains('/') && word.len() > 1;
+        if is_path {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            hasher.update(without_numbers(name).as_bytes());
+        } else {
+            hasher.update(without_numbers(word).as_bytes());
+        }
+        hasher.update(b" ");
+    }
+    first_u64(&hasher.finalize())
+}
+
+/// The word with each run of hex digits that holds a decimal digit, and each fraction, as one `0`.
+fn without_numbers(word: &str) -> String {
+    let mut kept = String::with_capacity(word.len());
+    let mut rest = word;
+    while let Some(first) = rest.chars().next() {
+        let run = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
+        let (digits, after) = rest.split_at(run);
+        if digits.contains(|c: char| c.is_ascii_digit()) {
+            kept.push('0');
+            rest = after;
+        } else {
+            let step = run.max(first.len_utf8());
+            let (plain, after) = rest.split_at(step);
+            kept.push_str(plain);
+            rest = after;
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_failure_at_other_lines_times_and_paths_has_the_same_signature() {
+        let one = signature("FAIL /tmp/a1/src/x.rs:12: got 0x7ffe12 in 0.31s");
+        let two = signature("FAIL /home/b/src/x.rs:94: got 0x55aa00 in 12.7s");
+        assert_eq!(one, two);
+        assert_ne!(one, signature("FAIL /tmp/a1/src/y.rs:12: got 0x7ffe12 in 0.31s"));
+    }
+
+    #[test]
+    fn waits_double_up_to_the_cap_and_spread_over_their_upper_half() {
+        let rules = RetryRules::default();
+        let task = TaskId::parse("t").unwrap();
+        for (count, least, most) in [(1, 2_500, 5_000), (2, 5_000, 10_000), (40, 300_000, 600_000)]
+        {
+            let wait = rules.backoff(Timestamp(0), &task, count).0;
+            assert!((least..=most).contains(&wait), "{count}: {wait}");
+        }
+    }
+}
