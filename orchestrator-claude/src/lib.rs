@@ -1,1 +1,4 @@
-//! Placeholder.
+//! Runner and reviewer for `orchestrator-core` that drive the `claude` program.
+
+pub mod outcome;
+pub mod stream;

@@ -1,0 +1,347 @@
+//! What a run of the program says on its standard output, read line by line.
+//!
+//! The lines are untyped JSON on purpose: types that nobody knows are skipped, the order of keys is
+//! of no account, and a torn line loses only itself. [`Transcript`] keeps what an ending is judged
+//! by; it judges nothing.
+
+mod cost;
+mod fields;
+mod lines;
+
+use std::collections::BTreeMap;
+
+use orchestrator_core::SessionId;
+use serde_json::{Map, Value};
+
+pub use self::cost::{Prices, Tokens};
+use self::fields::{flag, integer, map, text, wall_seconds};
+pub use self::lines::Lines;
+use orchestrator_core::{Usd, WallTime};
+
+/// Most denials that are kept of one run.
+const DENIALS_MAX: usize = 64;
+/// Longest excerpt of one tool call or text, in bytes.
+const EXCERPT_BYTES_MAX: usize = 400;
+/// Most messages whose use of tokens is counted; what is a lower bound stays one without the rest.
+const MESSAGES_MAX: usize = 10_000;
+
+/// What was heard in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Heard {
+    /// Nothing that is JSON.
+    Torn,
+    /// Something that is of no account here.
+    Other,
+    /// The conversation began, or began again.
+    Began,
+    /// The model said or did something; an excerpt for people.
+    Said(String),
+    /// A request to the model's service is tried again.
+    Retried(Retry),
+    /// How the account's usage windows stand.
+    Limit,
+    /// A final line: the program should end soon.
+    Ended,
+}
+
+/// A request that is tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// How often it was tried again so far.
+    pub attempt: u64,
+    /// What went wrong, in the program's word.
+    pub error: String,
+    /// The status of the answer, where there was one.
+    pub status: Option<u64>,
+}
+
+/// How a usage window of the account stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RateLimit {
+    /// Whether requests are refused until it reopens.
+    pub is_rejected: bool,
+    /// When it reopens.
+    pub resets_at: Option<WallTime>,
+    /// Which window: `five_hour`, `seven_day` and so on.
+    pub window: Option<String>,
+    /// The share used of each window that is named, where the program says so.
+    pub used: BTreeMap<String, f64>,
+}
+
+/// A use of a tool that was not allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// The tool.
+    pub tool: String,
+    /// What it was to do, shortened.
+    pub input: String,
+}
+
+/// A final line.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Final {
+    /// The kind of ending: `success` also for each failure of the service.
+    pub subtype: String,
+    /// Whether it is a failure: the only field that tells.
+    pub is_error: bool,
+    /// The status of the service's answer, where that was the failure.
+    pub api_status: Option<u64>,
+    /// The error that the model's last message carried.
+    pub error: Option<String>,
+    /// Why the model stopped.
+    pub stop_reason: Option<String>,
+    /// Why the program stopped.
+    pub terminal_reason: Option<String>,
+    /// The text for people; absent when a limit ended the run.
+    pub result: Option<String>,
+    /// The errors listed, when a limit ended the run.
+    pub errors: Vec<String>,
+    /// The answer in the form that was asked for.
+    pub structured: Option<Value>,
+    /// Turns taken.
+    pub turns: Option<u64>,
+}
+
+/// All that is kept of a run's output.
+#[derive(Debug, Clone, Default)]
+pub struct Transcript {
+    version: Option<String>,
+    model: Option<String>,
+    session: Option<SessionId>,
+    last: Option<Final>,
+    finals: u32,
+    pending_error: Option<String>,
+    limit: Option<RateLimit>,
+    denials: BTreeMap<String, Denial>,
+    retries: u64,
+    last_line_torn: bool,
+    torn: u64,
+    pub(crate) costs: cost::Costs,
+}
+
+impl Transcript {
+    /// A transcript of which nothing was read.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Reads a whole output.
+    #[must_use]
+    pub fn of(output: &[u8]) -> Self {
+        let mut transcript = Self::new();
+        let mut lines = Lines::default();
+        lines.push(output, |line| {
+            transcript.push_line(line);
+        });
+        lines.finish(|line| {
+            transcript.push_line(line);
+        });
+        transcript
+    }
+
+    /// Takes one line, without its line feed.
+    pub fn push_line(&mut self, line: &[u8]) -> Heard {
+        if line.trim_ascii().is_empty() {
+            return Heard::Other;
+        }
+        let Ok(Value::Object(event)) = serde_json::from_slice(line) else {
+            self.last_line_torn = true;
+            self.torn = self.torn.saturating_add(1);
+            return Heard::Torn;
+        };
+        self.last_line_torn = false;
+        match text(&event, "type") {
+            Some("system") => self.system(&event),
+            Some("assistant") => self.assistant(&event),
+            Some("rate_limit_event") => self.rate_limit(&event),
+            Some("result") => self.result(&event),
+            _ => Heard::Other,
+        }
+    }
+
+    fn system(&mut self, event: &Map<String, Value>) -> Heard {
+        match text(event, "subtype") {
+            Some("init") => {
+                let owned = |key| text(event, key).map(str::to_owned);
+                self.version = owned("claude_code_version").or_else(|| self.version.take());
+                self.model = owned("model").or_else(|| self.model.take());
+                let session = text(event, "session_id").and_then(|id| SessionId::parse(id).ok());
+                self.session = session.or_else(|| self.session.take());
+                Heard::Began
+            }
+            Some("api_retry") => {
+                self.retries = self.retries.saturating_add(1);
+                Heard::Retried(Retry {
+                    attempt: integer(event, "attempt").unwrap_or(0),
+                    error: text(event, "error").unwrap_or("unknown").to_owned(),
+                    status: integer(event, "error_status"),
+                })
+            }
+            _ => Heard::Other,
+        }
+    }
+
+    fn assistant(&mut self, event: &Map<String, Value>) -> Heard {
+        if let Some(error) = text(event, "error") {
+            self.pending_error = Some(error.to_owned());
+        }
+        let Some(message) = map(event, "message") else { return Heard::Other };
+        self.costs.message(message);
+        excerpt(message).map_or(Heard::Other, Heard::Said)
+    }
+
+    fn rate_limit(&mut self, event: &Map<String, Value>) -> Heard {
+        let Some(info) = map(event, "rate_limit_info") else { return Heard::Other };
+        let windows = map(info, "unifiedWindows").into_iter().flatten();
+        let used = windows
+            .filter_map(|(name, window)| Some((name.clone(), window.get("utilization")?.as_f64()?)))
+            .collect();
+        self.limit = Some(RateLimit {
+            is_rejected: text(info, "status") == Some("rejected"),
+            resets_at: wall_seconds(info, "resetsAt"),
+            window: text(info, "rateLimitType").map(str::to_owned),
+            used,
+        });
+        Heard::Limit
+    }
+
+    fn result(&mut self, event: &Map<String, Value>) -> Heard {
+        self.finals = self.finals.saturating_add(1);
+        self.costs.result(event);
+        self.deny(event);
+        let owned = |key| text(event, key).map(str::to_owned);
+        let errors = event.get("errors").and_then(Value::as_array).into_iter().flatten();
+        self.last = Some(Final {
+            subtype: owned("subtype").unwrap_or_default(),
+            // A final line that does not say so is not a success.
+            is_error: flag(event, "is_error").unwrap_or(true),
+            api_status: integer(event, "api_error_status"),
+            error: self.pending_error.take(),
+            stop_reason: owned("stop_reason"),
+            terminal_reason: owned("terminal_reason"),
+            result: owned("result"),
+            errors: errors.filter_map(|error| error.as_str().map(str::to_owned)).collect(),
+            structured: event.get("structured_output").filter(|value| !value.is_null()).cloned(),
+            turns: integer(event, "num_turns"),
+        });
+        Heard::Ended
+    }
+
+    fn deny(&mut self, event: &Map<String, Value>) {
+        let denials = event.get("permission_denials").and_then(Value::as_array);
+        for denial in denials.into_iter().flatten().filter_map(Value::as_object) {
+            if self.denials.len() >= DENIALS_MAX {
+                return;
+            }
+            let tool = text(denial, "tool_name").unwrap_or("unknown").to_owned();
+            let input = denial.get("tool_input").map(Value::to_string).unwrap_or_default();
+            let input = orchestrator_core::head_and_tail(&input, EXCERPT_BYTES_MAX);
+            let id = text(denial, "tool_use_id").unwrap_or(&input).to_owned();
+            self.denials.insert(id, Denial { tool, input });
+        }
+    }
+
+    /// The program's version.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+
+    /// The model that it uses.
+    #[must_use]
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
+    /// The conversation.
+    #[must_use]
+    pub const fn session(&self) -> Option<&SessionId> {
+        self.session.as_ref()
+    }
+
+    /// The last final line.
+    #[must_use]
+    pub const fn last(&self) -> Option<&Final> {
+        self.last.as_ref()
+    }
+
+    /// How many final lines there were.
+    #[must_use]
+    pub const fn finals(&self) -> u32 {
+        self.finals
+    }
+
+    /// How the account's usage windows stood when last heard of.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&RateLimit> {
+        self.limit.as_ref()
+    }
+
+    /// The uses of tools that were not allowed, up to 64 of them.
+    pub fn denials(&self) -> impl Iterator<Item = &Denial> {
+        self.denials.values()
+    }
+
+    /// How often a request was tried again.
+    #[must_use]
+    pub const fn retries(&self) -> u64 {
+        self.retries
+    }
+
+    /// Whether the last line could not be read.
+    #[must_use]
+    pub const fn is_last_line_torn(&self) -> bool {
+        self.last_line_torn
+    }
+
+    /// How many lines could not be read.
+    #[must_use]
+    pub const fn torn_lines(&self) -> u64 {
+        self.torn
+    }
+
+    /// What the run cost, as far as its output tells; see [`Prices`] for a run without a final
+    /// line.
+    ///
+    /// `known_before` is what the conversation had cost when this run took it up, for versions of
+    /// the program whose total goes on from there.
+    #[must_use]
+    pub fn cost(&self, prices: &Prices, known_before: Option<Usd>) -> orchestrator_core::Cost {
+        self.costs.of_run(self.version(), prices, known_before)
+    }
+
+    /// The total that the program reported for the conversation, when it was asked to.
+    #[must_use]
+    pub const fn reported_total(&self) -> Option<Usd> {
+        self.costs.total()
+    }
+
+    /// The tokens used, by distinct messages.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.costs.tokens()
+    }
+}
+
+/// The first thing in a message that a person may want to read.
+fn excerpt(message: &Map<String, Value>) -> Option<String> {
+    let blocks = message.get("content").and_then(Value::as_array)?;
+    blocks.iter().filter_map(Value::as_object).find_map(|block| match text(block, "type")? {
+        "text" => Some(shorten(text(block, "text")?)),
+        "tool_use" => {
+            let input = block.get("input").map(Value::to_string).unwrap_or_default();
+            Some(shorten(&format!("{} {input}", text(block, "name")?)))
+        }
+        _ => None,
+    })
+}
+
+fn shorten(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(160) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
