@@ -56,7 +56,7 @@ pub struct StageSpec {
 
 /// The ordered stages of a task; a rejection sends it back to the first one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(try_from = "Vec<StageSpec>", into = "Vec<StageSpec>")]
 pub struct Pipeline {
     stages: Vec<StageSpec>,
 }
@@ -121,10 +121,38 @@ impl Pipeline {
         self.stages.get(usize::from(at))
     }
 
+    /// The pipeline with this time limit and model for its `run` stage, where given.
+    #[must_use]
+    pub fn for_task(&self, timeout: Option<Duration>, model: Option<&str>) -> Self {
+        let mut stages = self.stages.clone();
+        for stage in stages.iter_mut().filter(|stage| stage.kind == StageKind::Run) {
+            if let Some(timeout) = timeout {
+                stage.timeout = timeout;
+            }
+            if let Some(model) = model {
+                stage.model = Some(model.to_owned());
+            }
+        }
+        Self { stages }
+    }
+
     /// Whether some stage is of this kind.
     #[must_use]
     pub fn has(&self, kind: StageKind) -> bool {
         self.stages.iter().any(|stage| stage.kind == kind)
+    }
+}
+
+impl TryFrom<Vec<StageSpec>> for Pipeline {
+    type Error = InvalidPipeline;
+    fn try_from(stages: Vec<StageSpec>) -> Result<Self, InvalidPipeline> {
+        Self::new(stages)
+    }
+}
+
+impl From<Pipeline> for Vec<StageSpec> {
+    fn from(pipeline: Pipeline) -> Self {
+        pipeline.stages
     }
 }
 
