@@ -2,6 +2,10 @@
 //!
 //! The text form is read by [`Plan::parse`]; what is here is the checked form.
 
+mod check;
+mod cycle;
+mod nearest;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +14,9 @@ use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::pipeline::Pipeline;
 use crate::task::TaskSpec;
+
+/// The name under which a plan replaces the built-in pipeline.
+const DEFAULT_PIPELINE: &str = "default";
 
 /// A set of tasks with what they share.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -25,6 +32,56 @@ pub struct Plan {
     pub budget: Option<Usd>,
 }
 
+impl Plan {
+    /// Everything that is wrong with the plan, if it is added to a run that has the `known` tasks.
+    ///
+    /// The faults are in the order of the tasks, and for a task in the order id, dependencies,
+    /// pipeline, needs, verify command. Of each knot of tasks that depend on each other, one
+    /// shortest circle is told, at the first task of it. A dependency that is listed twice is a
+    /// fault too: whoever wrote it probably meant another task. The cost is about linear, and
+    /// nothing here recurses, whatever the plan is like.
+    #[must_use]
+    pub fn check(&self, known: &dyn Fn(&TaskId) -> bool) -> Vec<PlanFault> {
+        check::faults(self, known).into_iter().map(|(_, fault)| fault).collect()
+    }
+
+    /// The pipeline that the task goes through, with the task's own time limit and model for its
+    /// `run` stage; `None` when the task names one that the plan does not have.
+    ///
+    /// A pipeline of the plan called `default` takes the place of the built-in one.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use orchestrator_core::{Plan, TaskId, TaskSpec};
+    /// let mut task = TaskSpec::new(TaskId::parse("a").unwrap());
+    /// task.timeout = Some(Duration::from_secs(60));
+    /// let pipeline = Plan::default().pipeline_of(&task).unwrap();
+    /// assert_eq!(pipeline.stages()[0].timeout, Duration::from_secs(60));
+    /// ```
+    #[must_use]
+    pub fn pipeline_of(&self, task: &TaskSpec) -> Option<Pipeline> {
+        let default = Pipeline::default();
+        let pipeline = self.named_pipeline(task, &default)?;
+        Some(pipeline.for_task(task.timeout, task.model.as_deref()))
+    }
+
+    fn named_pipeline<'a>(
+        &'a self,
+        task: &TaskSpec,
+        built_in: &'a Pipeline,
+    ) -> Option<&'a Pipeline> {
+        match &task.pipeline {
+            Some(name) if name.as_str() != DEFAULT_PIPELINE => self.pipelines.get(name),
+            Some(_) | None => self.default_pipeline().or(Some(built_in)),
+        }
+    }
+
+    fn default_pipeline(&self) -> Option<&Pipeline> {
+        let name = PipelineName::parse(DEFAULT_PIPELINE).ok()?;
+        self.pipelines.get(&name)
+    }
+}
+
 /// One thing that is wrong with a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -34,6 +91,20 @@ pub enum PlanFault {
     DuplicateTask {
         /// The id.
         task: TaskId,
+    },
+    /// The run has a task of this id from an earlier plan.
+    #[error("task `{task}` is in the run already")]
+    KnownTask {
+        /// The id.
+        task: TaskId,
+    },
+    /// A dependency is listed twice.
+    #[error("task `{task}` depends on `{dependency}` twice")]
+    RepeatedDependency {
+        /// The task.
+        task: TaskId,
+        /// What it names.
+        dependency: TaskId,
     },
     /// A dependency exists neither in the plan nor in the run.
     #[error("task `{task}` depends on `{dependency}`, which does not exist{}", near(.nearest.as_ref()))]
@@ -65,14 +136,14 @@ pub enum PlanFault {
         /// What it names.
         pipeline: PipelineName,
     },
-    /// A task needs more permits than its pool will ever have.
+    /// A task needs more permits, with the one of its stage, than its pool will ever have.
     #[error("task `{task}` needs {needs} permits of pool `{pool}`, which has {limit}")]
     NeedsTooMuch {
         /// The task.
         task: TaskId,
         /// The pool.
         pool: PoolName,
-        /// What it needs.
+        /// What it needs while the stage that takes most of them runs.
         needs: u32,
         /// What there is.
         limit: u32,
@@ -89,7 +160,42 @@ fn near(nearest: Option<&TaskId>) -> String {
     nearest.map(|id| format!("; is `{id}` meant?")).unwrap_or_default()
 }
 
+/// Names of a circle that are told before the rest is only counted.
+const CIRCLE_SHOWN_MAX: usize = 20;
+
 fn circle(tasks: &[TaskId]) -> String {
-    let names: Vec<&str> = tasks.iter().chain(tasks.first()).map(TaskId::as_str).collect();
+    let mut names: Vec<&str> = tasks.iter().take(CIRCLE_SHOWN_MAX).map(TaskId::as_str).collect();
+    let more = format!("… ({} more)", tasks.len().saturating_sub(CIRCLE_SHOWN_MAX));
+    if tasks.len() > CIRCLE_SHOWN_MAX {
+        names.push(&more);
+    }
+    names.extend(tasks.first().map(TaskId::as_str));
     names.join(" → ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::pipeline::{StageKind, StageSpec};
+
+    #[test]
+    fn a_pipeline_called_default_replaces_the_built_in_one_and_the_task_adjusts_its_run_stage() {
+        let mut task = TaskSpec::new(TaskId::parse("a").unwrap());
+        let mut plan = Plan::default();
+        assert_eq!(plan.pipeline_of(&task), Some(Pipeline::default()));
+        let bare =
+            Pipeline::new([StageKind::Run, StageKind::Verify].map(StageSpec::of).to_vec()).unwrap();
+        plan.pipelines.insert(PipelineName::parse("default").unwrap(), bare.clone());
+        assert_eq!(plan.pipeline_of(&task), Some(bare));
+        task.model = Some("small".to_owned());
+        task.timeout = Some(Duration::from_secs(9));
+        let adjusted = plan.pipeline_of(&task).unwrap();
+        assert_eq!(adjusted.stages()[0].model.as_deref(), Some("small"));
+        assert_eq!(adjusted.stages()[0].timeout, Duration::from_secs(9));
+        assert_eq!(adjusted.stages()[1], StageSpec::of(StageKind::Verify));
+        task.pipeline = PipelineName::parse("missing").ok();
+        assert_eq!(plan.pipeline_of(&task), None);
+    }
 }

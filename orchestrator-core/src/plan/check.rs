@@ -1,0 +1,266 @@
+//! Checks a plan as a whole: names, dependencies, permits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cycle::shortest_cycles;
+use super::nearest::Nearest;
+use super::{Plan, PlanFault};
+use crate::id::{PoolName, TaskId};
+use crate::pipeline::{Pipeline, StageKind};
+use crate::task::{TaskSpec, VerifyCommand};
+
+/// Where in a plan a fault is: a task by its place in the list, and a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) task: usize,
+    pub(crate) part: Part,
+}
+
+/// A part of a task, in the order in which faults are told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Id,
+    Dependency(usize),
+    Pipeline,
+    Needs(PoolName),
+    Verify,
+}
+
+/// All faults of the plan with their places, ordered by those.
+pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
+    let mut check = Check { plan, known, first: first_places(&plan.tasks), faults: Vec::new() };
+    check.names();
+    check.dependencies();
+    check.cycles();
+    check.stages();
+    check.faults.sort_by(|(one, _), (two, _)| one.cmp(two));
+    check.faults
+}
+
+fn first_places(tasks: &[TaskSpec]) -> BTreeMap<&TaskId, usize> {
+    let mut first = BTreeMap::new();
+    for (at, task) in tasks.iter().enumerate() {
+        first.entry(&task.id).or_insert(at);
+    }
+    first
+}
+
+struct Check<'a> {
+    plan: &'a Plan,
+    known: &'a dyn Fn(&TaskId) -> bool,
+    first: BTreeMap<&'a TaskId, usize>,
+    faults: Vec<(Place, PlanFault)>,
+}
+
+impl Check<'_> {
+    fn fault(&mut self, task: usize, part: Part, fault: PlanFault) {
+        self.faults.push((Place { task, part }, fault));
+    }
+
+    fn names(&mut self) {
+        for (at, task) in self.plan.tasks.iter().enumerate() {
+            if self.first.get(&task.id) != Some(&at) {
+                self.fault(at, Part::Id, PlanFault::DuplicateTask { task: task.id.clone() });
+            } else if (self.known)(&task.id) {
+                self.fault(at, Part::Id, PlanFault::KnownTask { task: task.id.clone() });
+            }
+        }
+    }
+
+    fn dependencies(&mut self) {
+        let mut nearest = Nearest::default();
+        for (at, spec) in self.plan.tasks.iter().enumerate() {
+            let mut seen = BTreeSet::new();
+            for (entry, dependency) in spec.depends_on.iter().enumerate() {
+                let (task, dependency) = (spec.id.clone(), dependency.clone());
+                let fault = if !seen.insert(dependency.clone()) {
+                    PlanFault::RepeatedDependency { task, dependency }
+                } else if dependency == task {
+                    PlanFault::SelfDependency { task }
+                } else if !self.first.contains_key(&dependency) && !(self.known)(&dependency) {
+                    let others = self.first.keys().copied().filter(|id| **id != task);
+                    let nearest = nearest
+                        .find(dependency.as_str(), others.map(TaskId::as_str))
+                        .and_then(|id| TaskId::parse(id).ok());
+                    PlanFault::UnknownDependency { task, dependency, nearest }
+                } else {
+                    continue;
+                };
+                self.fault(at, Part::Dependency(entry), fault);
+            }
+        }
+    }
+
+    /// Tasks of the run exist already and so depend on none of these: a circle is within the plan.
+    fn cycles(&mut self) {
+        let tasks = &self.plan.tasks;
+        let place = |id: &TaskId| self.first.get(id).copied();
+        let edges: Vec<Vec<usize>> =
+            tasks.iter().map(|task| task.depends_on.iter().filter_map(place).collect()).collect();
+        for cycle in shortest_cycles(&edges) {
+            let (Some(at), Some(next)) = (cycle.first(), cycle.get(1)) else { continue };
+            let entry = tasks[*at].depends_on.iter().position(|id| place(id) == Some(*next));
+            let ids = cycle.iter().map(|at| tasks[*at].id.clone()).collect();
+            let part = Part::Dependency(entry.unwrap_or(0));
+            self.faults.push((Place { task: *at, part }, PlanFault::Cycle { tasks: ids }));
+        }
+    }
+
+    fn stages(&mut self) {
+        let default = Pipeline::default();
+        for (at, spec) in self.plan.tasks.iter().enumerate() {
+            let task = spec.id.clone();
+            let Some(pipeline) = self.plan.named_pipeline(spec, &default) else {
+                if let Some(pipeline) = spec.pipeline.clone() {
+                    self.fault(at, Part::Pipeline, PlanFault::UnknownPipeline { task, pipeline });
+                }
+                continue;
+            };
+            for (pool, own) in &spec.needs {
+                let takes = |stage: &crate::StageSpec| u32::from(stage.pool == *pool);
+                let most = pipeline.stages().iter().map(takes).max().unwrap_or(0);
+                let needs = own.get().saturating_add(most);
+                let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
+                if needs > limit {
+                    let (task, pool) = (task.clone(), pool.clone());
+                    let part = Part::Needs(pool.clone());
+                    self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
+                }
+            }
+            if pipeline.has(StageKind::Verify) && !spec.verify.as_ref().is_some_and(says_something)
+            {
+                self.fault(at, Part::Verify, PlanFault::NoVerifyCommand { task });
+            }
+        }
+    }
+}
+
+fn says_something(command: &VerifyCommand) -> bool {
+    match command {
+        VerifyCommand::Shell(line) => !line.trim().is_empty(),
+        VerifyCommand::Argv(words) => words.first().is_some_and(|program| !program.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::id::PipelineName;
+    use crate::pipeline::StageSpec;
+
+    fn id(text: &str) -> TaskId {
+        TaskId::parse(text).unwrap()
+    }
+
+    fn task(name: &str, depends_on: &[&str]) -> TaskSpec {
+        let mut spec = TaskSpec::new(id(name));
+        spec.depends_on = depends_on.iter().map(|name| id(name)).collect();
+        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+        spec
+    }
+
+    fn plan(tasks: Vec<TaskSpec>) -> Plan {
+        Plan { tasks, ..Plan::default() }
+    }
+
+    fn messages(plan: &Plan, known: &[&str]) -> Vec<String> {
+        let known = |id: &TaskId| known.contains(&id.as_str());
+        plan.check(&known).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_plan_that_may_depend_on_tasks_of_the_run_is_clean() {
+        let plan = plan(vec![task("b", &["a"]), task("c", &["b", "a"])]);
+        assert_eq!(messages(&plan, &["a"]), [""; 0]);
+    }
+
+    #[test]
+    fn p3_all_faults_of_names_and_dependencies_are_told_in_order() {
+        let plan = plan(vec![
+            task("a", &["a", "http-typs"]),
+            task("http-types", &["z", "z"]),
+            task("a", &[]),
+            task("old", &[]),
+        ]);
+        assert_eq!(
+            messages(&plan, &["old", "z"]),
+            [
+                "task `a` depends on itself",
+                "task `a` depends on `http-typs`, which does not exist; is `http-types` meant?",
+                "task `http-types` depends on `z` twice",
+                "task `a` is there twice",
+                "task `old` is in the run already",
+            ]
+        );
+    }
+
+    #[test]
+    fn p3_the_shortest_circle_of_each_knot_is_told() {
+        let plan = plan(vec![
+            task("x", &["y"]),
+            task("a", &["b"]),
+            task("b", &["c"]),
+            task("c", &["a", "b"]),
+            task("y", &["x"]),
+        ]);
+        assert_eq!(
+            messages(&plan, &[]),
+            [
+                "tasks depend on each other in a circle: x → y → x",
+                "tasks depend on each other in a circle: b → c → b",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_long_circle_is_told_in_part() {
+        let name = |at: usize| format!("t{at}");
+        let tasks = (0..100_000).map(|at| task(&name(at), &[&name((at + 1) % 100_000)])).collect();
+        let told = messages(&plan(tasks), &[]);
+        assert_eq!(told.len(), 1);
+        assert!(told[0].ends_with("t19 → … (99980 more) → t0"), "{}", told[0]);
+    }
+
+    #[test]
+    fn a_chain_of_100_000_tasks_and_as_many_wrong_names_are_checked_in_bounded_time() {
+        let name = |at: usize| format!("t{at}");
+        let mut tasks: Vec<TaskSpec> =
+            (0..100_000).map(|at| task(&name(at), &[&name(at + 1)])).collect();
+        assert_eq!(messages(&plan(tasks.clone()), &["t100000"]), [""; 0]);
+        for spec in &mut tasks {
+            spec.depends_on = vec![id("nothing-like-it")];
+        }
+        assert_eq!(messages(&plan(tasks), &[]).len(), 100_000);
+    }
+
+    #[test]
+    fn pipelines_permits_and_verify_commands_are_checked() {
+        let mut tasks: Vec<TaskSpec> =
+            ["a", "b", "c", "d", "e"].iter().map(|name| task(name, &[])).collect();
+        let gpu = PoolName::parse("gpu").unwrap();
+        let agents = PoolName::parse("agents").unwrap();
+        tasks[0].pipeline = PipelineName::parse("missing").ok();
+        tasks[1].needs = [(gpu.clone(), NonZeroU32::new(3).unwrap())].into();
+        tasks[1].verify = Some(VerifyCommand::Argv(vec![]));
+        // One for its agent and two beside: three of two.
+        tasks[2].needs = [(agents.clone(), NonZeroU32::new(2).unwrap())].into();
+        tasks[3].pipeline = PipelineName::parse("default").ok();
+        tasks[4].pipeline = PipelineName::parse("bare").ok();
+        tasks[4].verify = None;
+        let mut plan = plan(tasks);
+        plan.pools = [(gpu, 2), (agents, 2)].into();
+        let bare = Pipeline::new(vec![StageSpec::of(StageKind::Run)]).unwrap();
+        plan.pipelines = [(PipelineName::parse("bare").unwrap(), bare)].into();
+        assert_eq!(
+            messages(&plan, &[]),
+            [
+                "task `a` names pipeline `missing`, which the plan does not have",
+                "task `b` needs 3 permits of pool `gpu`, which has 2",
+                "task `b` has no `verify` command, but its pipeline verifies",
+                "task `c` needs 3 permits of pool `agents`, which has 2",
+            ]
+        );
+    }
+}
