@@ -51,7 +51,10 @@ pub trait Store: Send + Sync {
     /// Appends events and replaces records, all or nothing, if the run still stands at
     /// `commit.expected`; returns where it stands then. `Ok` means durable.
     ///
-    /// A commit with a command that the run has had before is refused as [`CommitError::Repeated`].
+    /// A commit with a command that the run has had before, or with the same one twice, is refused
+    /// as [`CommitError::Repeated`], wherever the run stands. The first commit of a run brings its
+    /// record. An owner's record replaces the one before except that `touched_at` never goes back,
+    /// so that a commit does not undo a [`touch`](Store::touch).
     ///
     /// # Errors
     /// [`CommitError`]; only [`CommitError::Unknown`] leaves open whether it was written.
