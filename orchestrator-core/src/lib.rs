@@ -9,6 +9,7 @@ mod command;
 mod event;
 mod id;
 mod lease;
+mod memory;
 mod money;
 mod outcome;
 mod pipeline;
@@ -18,6 +19,8 @@ mod record;
 mod retry;
 mod scope;
 mod task;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 mod verdict;
 
@@ -29,6 +32,7 @@ pub use self::{
         PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId,
     },
     lease::{Lease, Owner},
+    memory::MemoryStore,
     money::{Cost, Usd},
     outcome::{
         Candidate, Interruption, MergeIntent, Outcome, Restart, StageEnd, TEXT_BYTES_MAX,

@@ -1,0 +1,90 @@
+//! The suite that every [`Store`] passes: what it does not check is not promised.
+//!
+//! ```
+//! use orchestrator_core::{MemoryStore, store_conformance};
+//! # fn main() {}
+//! store_conformance!(MemoryStore::new());
+//! ```
+//!
+//! The macro needs `tokio` with the features `macros` and `rt-multi-thread` among the dev
+//! dependencies. Each check is a plain function too, which panics when the store does not conform.
+
+mod commits;
+mod reads;
+pub mod samples;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use self::{commits::*, reads::*};
+use crate::memory::MemoryStore;
+use crate::port::Store;
+
+/// A store to be checked, fresh and without runs; dropping it cleans up.
+#[async_trait]
+pub trait StoreFixture: Send + Sync {
+    /// Opens one more handle on the same store.
+    async fn open(&self) -> Arc<dyn Store>;
+}
+
+#[async_trait]
+impl StoreFixture for MemoryStore {
+    async fn open(&self) -> Arc<dyn Store> {
+        Arc::new(self.clone())
+    }
+}
+
+/// Makes a `#[tokio::test]` of each check of the suite; the expression makes a fresh
+/// [`StoreFixture`](crate::testing::StoreFixture) for each.
+#[macro_export]
+macro_rules! store_conformance {
+    ($fixture:expr) => {
+        $crate::store_conformance! {
+            @checks $fixture;
+            nothing_is_known_of_a_run_that_was_never_committed,
+            records_come_back_as_they_were_committed,
+            every_run_state_comes_back,
+            the_greatest_numbers_come_back,
+            every_event_comes_back,
+            every_answer_comes_back,
+            a_record_replaces_the_one_of_its_name_and_no_other,
+            header_and_task_agree_with_load,
+            events_are_read_in_order_and_without_gaps_in_pages_of_any_size,
+            blobs_are_addressed_by_content_and_kept_once,
+            plans_are_loaded_in_their_order,
+            a_touch_never_goes_back,
+            runs_are_listed_by_name,
+            odd_ids_are_kept_apart,
+            two_runs_in_one_store_do_not_mix,
+            what_one_handle_commits_another_reads,
+            a_large_commit_comes_back_whole,
+            racing_commits_have_one_winner_for_each_position,
+            a_command_sent_by_many_is_committed_once,
+            a_stale_commit_is_refused_and_writes_nothing,
+            a_repeated_command_is_refused_and_keeps_its_first_answer,
+            a_command_twice_in_one_commit_is_refused,
+            the_first_commit_brings_the_record_of_the_run,
+            a_commit_without_events_keeps_the_position,
+            prune_forgets_answers_and_nothing_else,
+            a_change_wakes_who_waits_for_it,
+            loading_is_consistent_while_commits_go_on,
+        }
+    };
+    (@checks $fixture:expr; $($check:ident,)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $check() {
+                let fixture = $fixture;
+                $crate::testing::conformance::$check(&fixture).await;
+            }
+        )+
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    store_conformance!(MemoryStore::new());
+}

@@ -1,0 +1,9 @@
+//! What users of this crate test their own adapters with, and this crate itself.
+
+pub mod conformance;
+mod fault_store;
+
+pub use self::{
+    conformance::StoreFixture,
+    fault_store::{Fault, FaultStore},
+};
