@@ -1,11 +1,14 @@
 //! A pure scheduling engine for unattended coding agents, behind traits, with a tokio driver.
 //!
-//! The engine decides and someone else acts: `Engine::decide` turns a command and a time into
-//! events, `Engine::evolve` applies an event, and neither reads a clock or touches the world.
+//! The engine decides and someone else acts: [`Engine::decide`] turns a command and a time into
+//! events, [`Engine::evolve`] applies an event, and neither reads a clock or touches the world.
 //! A [`Store`](port::Store) keeps what was decided. The driver (feature `driver`) carries it out
 //! through the other [ports](port).
 
 mod command;
+#[cfg(feature = "driver")]
+mod driver;
+mod engine;
 mod event;
 mod id;
 mod lease;
@@ -14,6 +17,7 @@ mod money;
 mod outcome;
 mod pipeline;
 mod plan;
+mod policy;
 pub mod port;
 mod record;
 mod retry;
@@ -24,8 +28,11 @@ pub mod testing;
 mod time;
 mod verdict;
 
+#[cfg(feature = "driver")]
+pub use self::driver::{DriverConfig, Orchestrator, Ports, RunEnd, RunError};
 pub use self::{
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
+    engine::{Engine, InvalidSnapshot, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
@@ -42,6 +49,7 @@ pub use self::{
         AGENTS, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec, VERIFY,
     },
     plan::{Plan, PlanFault},
+    policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{
         Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, Phase, PlanRef,
         PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,

@@ -22,8 +22,10 @@ pub struct TaskRecord {
     pub phase: Phase,
     /// The stage it is at, counted from 0.
     pub stage: u8,
-    /// The attempt it is at; the first is 1.
+    /// Attempts begun so far.
     pub attempt: u32,
+    /// Whether the last of them is under way: neither rejected nor escalated.
+    pub under_way: bool,
     /// Rejections so far: what the task's retries are spent on.
     pub rejections: u32,
     /// Interruptions since the last stage that ended by itself.
@@ -97,6 +99,22 @@ pub enum Phase {
     Escalated(Escalation),
     /// A person gave it up.
     Cancelled,
+}
+
+impl Phase {
+    /// The phase in one word.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Deferred { .. } => "deferred",
+            Self::Leased(_) => "leased",
+            Self::Stopping { .. } => "stopping",
+            Self::Done(_) => "done",
+            Self::Escalated(_) => "escalated",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// How a task got done.
@@ -182,6 +200,8 @@ pub struct RunRecord {
     pub anchor: Option<Anchor>,
     /// Its plans in the order they came.
     pub plans: Vec<PlanRef>,
+    /// Attempts in a row that ended at their first stage without passing it.
+    pub first_stage_failures: u32,
     /// How many tasks are in which phase.
     pub counts: Counts,
 }
@@ -266,6 +286,21 @@ pub enum RunState {
     Completed,
     /// Nothing more can happen, and some task is escalated or blocked.
     Failed,
+}
+
+impl RunState {
+    /// The state in one word.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused { .. } => "paused",
+            Self::Draining { .. } => "draining",
+            Self::Parked { .. } => "parked",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// Why a run stands still.

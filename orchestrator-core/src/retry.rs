@@ -19,9 +19,10 @@ pub struct RetryRules {
     pub backoff: Duration,
     /// The longest such wait.
     pub backoff_max: Duration,
-    /// How often in a row the same failure is taken before the task escalates; 0 is never.
-    pub same_failure_max: u32,
-    /// Tasks in a row that fail at their first stage after which the run parks; 0 is never.
+    /// Whether a task that fails twice in a row in the same way escalates, whatever its retries.
+    pub same_failure_escalates: bool,
+    /// Attempts in a row that fail at their first stage, with none passing it in between, after
+    /// which the run parks; 0 is never.
     pub first_stage_failures_max: u32,
     /// Spreads the waits; the same seed gives the same waits.
     pub seed: u64,
@@ -34,8 +35,8 @@ impl Default for RetryRules {
             dispatches_spare: 30,
             backoff: Duration::from_secs(5),
             backoff_max: Duration::from_secs(600),
-            same_failure_max: 2,
-            first_stage_failures_max: 0,
+            same_failure_escalates: true,
+            first_stage_failures_max: 5,
             seed: 0,
         }
     }

@@ -48,6 +48,12 @@ pub trait Workspaces: Send + Sync {
     /// [`PortError`] when it could not be kept.
     async fn keep(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Option<String>, PortError>;
 
+    /// Removes the workspace of a task, if it has one; what it holds and is in no change is kept.
+    ///
+    /// # Errors
+    /// [`PortError`] when it could not be removed.
+    async fn release(&self, run: &RunId, task: &TaskId) -> Result<(), PortError>;
+
     /// Removes the workspaces of all tasks but these; what they hold and is in no change is kept.
     ///
     /// # Errors

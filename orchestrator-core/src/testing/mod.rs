@@ -2,8 +2,12 @@
 
 pub mod conformance;
 mod fault_store;
+mod scripted;
+mod simulator;
 
 pub use self::{
     conformance::StoreFixture,
     fault_store::{Fault, FaultStore},
+    scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},
+    simulator::{Dice, Ended, Simulation, Violation},
 };

@@ -82,6 +82,7 @@ pub fn run_record(name: &str) -> RunRecord {
         driver: None,
         anchor: None,
         plans: Vec::new(),
+        first_stage_failures: 0,
         counts: Counts::default(),
     }
 }
@@ -138,7 +139,8 @@ pub fn task_record(name: &str) -> TaskRecord {
         id: task_id(name),
         phase: Phase::Open,
         stage: 0,
-        attempt: 1,
+        attempt: 0,
+        under_way: false,
         rejections: 0,
         interruptions: 0,
         dispatches: 0,
@@ -167,6 +169,7 @@ pub fn full_task_record(name: &str) -> TaskRecord {
         phase: Phase::Leased(lease()),
         stage: 3,
         attempt: 4,
+        under_way: true,
         rejections: 3,
         interruptions: 2,
         dispatches: 19,

@@ -1,0 +1,166 @@
+//! The engine and the store in step: several commands become one commit, or none of them happened.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::RunError;
+use crate::command::{Answer, Command, Grant, Refusal};
+use crate::engine::Engine;
+use crate::event::StoredEvent;
+use crate::id::{CommandId, OwnerId};
+use crate::policy::SchedulingPolicy;
+use crate::port::{Commit, CommitError, Host, Store};
+use crate::time::{Timestamp, WallTime};
+
+/// How often a commit is tried again while the store cannot take it.
+const TRIES_MAX: u32 = 40;
+/// The first wait between tries; it doubles up to [`WAIT_MAX`].
+const WAIT_MIN: Duration = Duration::from_millis(20);
+/// The longest wait between tries: with [`TRIES_MAX`] they go on for over a minute.
+const WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Numbers the commands of this process.
+static COMMANDS: AtomicU64 = AtomicU64::new(0);
+
+/// What one turn came to, once it is committed.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    /// For each command, in order, its answer or why it was refused.
+    pub(super) answers: Vec<Result<Answer, Refusal>>,
+    /// The stages that were granted.
+    pub(super) grants: Vec<Grant>,
+    /// What was committed.
+    pub(super) events: Vec<StoredEvent>,
+}
+
+/// The engine, and the store that has what it decided.
+pub(super) struct Ledger {
+    pub(super) engine: Engine,
+    pub(super) owner: OwnerId,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) host: Arc<dyn Host>,
+    pub(super) policy: Arc<dyn SchedulingPolicy>,
+}
+
+impl Ledger {
+    /// The run's time.
+    pub(super) fn now(&self) -> Timestamp {
+        let anchor = self.engine.run().and_then(|run| run.anchor.as_ref());
+        anchor.map_or(Timestamp(0), |anchor| anchor.now(&self.host.reading()))
+    }
+
+    /// The run's time of a moment by the wall clock.
+    pub(super) fn at_wall(&self, wall: WallTime) -> Timestamp {
+        let anchor = self.engine.run().and_then(|run| run.anchor.as_ref());
+        anchor.map_or(Timestamp(0), |anchor| anchor.at_wall(&self.host.reading(), wall))
+    }
+
+    /// A name that no command of this or another process has.
+    pub(super) fn command_id(&self) -> CommandId {
+        let number = COMMANDS.fetch_add(1, Ordering::Relaxed);
+        CommandId::parse(&format!("{}/{number}", self.owner))
+            .expect("an owner's id leaves room for a number")
+    }
+
+    /// Decides these commands, lets time do its work, claims what can run when `granting`, and
+    /// commits all of it at once.
+    pub(super) async fn turn(
+        &mut self,
+        commands: &[Command],
+        granting: bool,
+    ) -> Result<Turn, RunError> {
+        let named: Vec<(CommandId, &Command)> =
+            commands.iter().map(|command| (self.command_id(), command)).collect();
+        let mut tries = 0;
+        loop {
+            let mut turn = self.decide(&named, granting);
+            let Some(commit) = self.engine.batch() else { return Ok(turn) };
+            let Err(err) = self.write(&commit).await else {
+                self.engine.accept();
+                turn.events = numbered(commit);
+                return Ok(turn);
+            };
+            self.engine.undo();
+            tries += 1;
+            if tries >= TRIES_MAX {
+                return Err(err.into());
+            }
+            match err {
+                CommitError::Moved { .. } | CommitError::Repeated { .. } => self.reload().await?,
+                CommitError::Busy(_) | CommitError::Full(_) | CommitError::Unknown(_) => {
+                    warn!(error = %err, tries, "the store did not take a commit");
+                    tokio::time::sleep(wait(tries)).await;
+                }
+                CommitError::Failed(_) => return Err(err.into()),
+            }
+        }
+    }
+
+    fn decide(&mut self, commands: &[(CommandId, &Command)], granting: bool) -> Turn {
+        let mut turn = Turn::default();
+        let now = self.now();
+        if self.engine.next_wake().is_some_and(|wake| wake <= now) {
+            self.submit(now, &Command::Tick);
+        }
+        for (id, command) in commands {
+            turn.answers.push(self.engine.submit(now, id, command));
+        }
+        let claim = Command::Claim { owner: self.owner.clone() };
+        if granting {
+            while let Some(Answer::Granted(grant)) = self.submit(now, &claim) {
+                turn.grants.push(*grant);
+            }
+            if self.engine.settlement(now).is_some() {
+                self.submit(now, &Command::Settle);
+            }
+        }
+        turn
+    }
+
+    fn submit(&mut self, now: Timestamp, command: &Command) -> Option<Answer> {
+        let id = self.command_id();
+        self.engine.submit(now, &id, command).ok()
+    }
+
+    /// Writes a commit; one whose fate is unknown is settled by asking for the answer of its
+    /// first command.
+    async fn write(&self, commit: &Commit) -> Result<(), CommitError> {
+        let run = self.engine.id();
+        let Err(err) = self.store.commit(run, commit).await else { return Ok(()) };
+        let CommitError::Unknown(_) = err else { return Err(err) };
+        warn!(error = %err, "asking the store whether it has the last commit");
+        let Some((first, _)) = commit.commands.first() else { return Err(err) };
+        let mut tries = 0;
+        loop {
+            match self.store.answer(run, first).await {
+                Ok(Some(_)) => return Ok(()),
+                Ok(None) => return Err(err),
+                Err(ask) if tries >= TRIES_MAX => return Err(CommitError::Failed(ask)),
+                Err(_) => {
+                    tries += 1;
+                    tokio::time::sleep(wait(tries)).await;
+                }
+            }
+        }
+    }
+
+    /// Takes over what other processes committed.
+    async fn reload(&mut self) -> Result<(), RunError> {
+        if let Some(snapshot) = self.store.load(self.engine.id()).await? {
+            self.engine = Engine::restore(&snapshot)?.with_policy(Arc::clone(&self.policy));
+        }
+        Ok(())
+    }
+}
+
+fn numbered(commit: Commit) -> Vec<StoredEvent> {
+    let places = (1..).map(|step| commit.expected.plus(step));
+    places.zip(commit.events).map(|(seq, event)| StoredEvent { seq, event }).collect()
+}
+
+fn wait(tries: u32) -> Duration {
+    WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX)
+}

@@ -1,0 +1,131 @@
+//! Taking over a run: nobody else drives it, and nothing of an earlier driver is left running.
+
+use std::sync::Arc;
+
+use super::ledger::Ledger;
+use super::{DriverConfig, Ports, RunError};
+use crate::command::{Command, Refusal};
+use crate::engine::Engine;
+use crate::id::{OwnerId, TaskId};
+use crate::plan::Plan;
+use crate::port::Liveness;
+use crate::record::{OwnerRecord, Phase};
+use crate::time::Timestamp;
+
+/// Reads the run; whether the store has it.
+pub(super) async fn load(ports: &Ports, config: &DriverConfig) -> Result<(Ledger, bool), RunError> {
+    let snapshot = ports.store.load(&config.run).await?;
+    let engine = match &snapshot {
+        Some(snapshot) => Engine::restore(snapshot)?,
+        None => Engine::new(config.run.clone()),
+    };
+    let ledger = Ledger {
+        engine: engine.with_policy(Arc::clone(&config.policy)),
+        owner: ports.host.this_process().id,
+        store: Arc::clone(&ports.store),
+        host: Arc::clone(&ports.host),
+        policy: Arc::clone(&config.policy),
+    };
+    Ok((ledger, snapshot.is_some()))
+}
+
+/// Loads or creates the run, and makes this process its driver.
+pub(super) async fn open(
+    ports: &Ports,
+    config: &DriverConfig,
+    plan: Option<Arc<Plan>>,
+) -> Result<Ledger, RunError> {
+    let (mut ledger, exists) = load(ports, config).await?;
+    let ended = former_driver(ports, &ledger, config)?;
+    let mut commands = Vec::new();
+    if !exists {
+        commands.push(Command::CreateRun { rules: config.rules.clone() });
+    }
+    commands.push(Command::OpenDriver {
+        owner: ports.host.this_process(),
+        reading: ports.host.reading(),
+        ttl: config.lease_ttl,
+        token_floor: ports.integrator.greatest_fence(&config.run).await?,
+        ended,
+    });
+    commands.extend(plan.map(|plan| Command::AddPlan { plan }));
+    let limits = config.limits.iter();
+    commands.extend(
+        limits.map(|(pool, limit)| Command::LimitPool { pool: pool.clone(), limit: *limit }),
+    );
+    if let Some(budget) = config.budget {
+        commands.push(Command::SetBudget { budget: Some(budget) });
+    }
+    if config.resume {
+        commands.push(Command::Resume { actor: "driver".to_owned() });
+    }
+    begin(ports, config, &mut ledger, &commands).await?;
+    ports.workspaces.retain(&config.run, &with_workspace(&ledger.engine)).await?;
+    Ok(ledger)
+}
+
+/// Commits what the run begins with. When one command is refused, this process does not drive the
+/// run.
+async fn begin(
+    ports: &Ports,
+    config: &DriverConfig,
+    ledger: &mut Ledger,
+    commands: &[Command],
+) -> Result<(), RunError> {
+    let now = ledger.now();
+    let mut trial = ledger.engine.clone();
+    for command in commands {
+        trial.submit(now, &ledger.command_id(), command).map_err(|err| named(config, err))?;
+    }
+    let turn = ledger.turn(commands, false).await?;
+    ports.observer.committed(&turn.events, &super::view::progress(ledger));
+    let refused = turn.answers.into_iter().find_map(Result::err);
+    refused.map_or(Ok(()), |err| Err(named(config, err)))
+}
+
+fn named(config: &DriverConfig, err: Refusal) -> RunError {
+    if let Refusal::DriverRunning(owner) = err {
+        RunError::DriverRunning { run: config.run.clone(), owner }
+    } else {
+        RunError::Refused(err)
+    }
+}
+
+/// The driver before this one, when it is known to have ended without saying so.
+fn former_driver(
+    ports: &Ports,
+    ledger: &Ledger,
+    config: &DriverConfig,
+) -> Result<Option<OwnerId>, RunError> {
+    let Some(driver) = ledger.engine.run().and_then(|run| run.driver.clone()) else {
+        return Ok(None);
+    };
+    let Some(record) = ledger.engine.owners().find(|record| record.owner.id == driver) else {
+        return Ok(Some(driver));
+    };
+    let lives = match ports.host.liveness(&record.owner) {
+        Liveness::Alive => true,
+        Liveness::Dead | Liveness::Gone => false,
+        Liveness::Unknown => !has_lapsed(record, ledger.now()),
+    };
+    if lives {
+        let owner = Box::new(record.owner.clone());
+        return Err(RunError::DriverRunning { run: config.run.clone(), owner });
+    }
+    Ok(Some(driver))
+}
+
+/// Whether an owner that nobody can look at has been silent for longer than its leases live.
+fn has_lapsed(record: &OwnerRecord, now: Timestamp) -> bool {
+    record.renew_by() < now
+}
+
+/// Tasks whose workspaces are still needed.
+fn with_workspace(engine: &Engine) -> Vec<TaskId> {
+    let needed = |phase: &Phase| match phase {
+        Phase::Open | Phase::Deferred { .. } | Phase::Leased(_) | Phase::Stopping { .. } => true,
+        Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled => false,
+    };
+    let tasks = engine.tasks().iter().filter(|task| task.workspace.is_some());
+    tasks.filter(|task| needed(&task.phase)).map(|task| task.id.clone()).collect()
+}

@@ -1,0 +1,268 @@
+//! One stage, from its grant to its report. Runs outside the loop, beside other stages.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Ports;
+use super::turns::Message;
+use crate::command::{Grant, StageReport};
+use crate::id::{ChangeId, RunId};
+use crate::money::Cost;
+use crate::outcome::{Candidate, Interruption, Outcome, Restart, StageEnd};
+use crate::pipeline::{Pipeline, StageKind, StageSpec};
+use crate::port::{
+    Activity, ActivitySink, OpenWorkspace, PortError, Sealed, StageContext, Start, Workspace,
+};
+use crate::task::TaskSpec;
+use crate::verdict::Verdict;
+
+/// A stage to carry out, with all that it needs.
+pub(super) struct Stage {
+    pub(super) ports: Ports,
+    pub(super) run: RunId,
+    pub(super) task: Arc<TaskSpec>,
+    pub(super) pipeline: Pipeline,
+    pub(super) spec: StageSpec,
+    pub(super) grant: Grant,
+    /// The folder of the task's logs.
+    pub(super) task_dir: PathBuf,
+    pub(super) cancel: CancellationToken,
+    pub(super) loop_tx: mpsc::UnboundedSender<Message>,
+}
+
+/// What a stage came to.
+pub(super) struct Ended {
+    pub(super) end: StageEnd,
+    pub(super) candidate: Option<Candidate>,
+    pub(super) merged: Option<ChangeId>,
+    pub(super) kept: Option<String>,
+}
+
+impl Ended {
+    pub(super) const fn of(end: StageEnd) -> Self {
+        Self { end, candidate: None, merged: None, kept: None }
+    }
+}
+
+impl Stage {
+    /// Carries the stage out and says how it ended.
+    pub(super) async fn carry_out(self) -> StageReport {
+        let ended = match self.begin().await {
+            Ok(Some(ended)) => ended,
+            Ok(None) => self.by_kind().await.unwrap_or_else(|err| self.failed(&err)),
+            Err(err) => self.failed(&err),
+        };
+        self.report(ended)
+    }
+
+    /// A report that the stage's part in this process broke off.
+    pub(super) fn broken_off(run: RunId, grant: &Grant, reason: Interruption) -> StageReport {
+        let end = StageEnd {
+            cost: Cost::AtLeast(crate::money::Usd::ZERO),
+            ..StageEnd::interrupted(reason)
+        };
+        report(run, grant, Ended::of(end))
+    }
+
+    fn report(self, ended: Ended) -> StageReport {
+        report(self.run, &self.grant, ended)
+    }
+
+    /// Fences off every earlier lease of the task, and finds out what became of a merge that one of
+    /// them announced.
+    async fn begin(&self) -> Result<Option<Ended>, PortError> {
+        if !self.pipeline.has(StageKind::Integrate) {
+            return Ok(None);
+        }
+        let integrator = &self.ports.integrator;
+        integrator.fence(&self.run, &self.task.id, self.grant.token).await?;
+        if let Some(intent) = &self.grant.intent
+            && integrator.is_merged(&intent.merged).await?
+        {
+            let merged = Some(intent.merged.clone());
+            return Ok(Some(Ended { merged, ..Ended::of(StageEnd::passed()) }));
+        }
+        Ok(None)
+    }
+
+    async fn by_kind(&self) -> Result<Ended, PortError> {
+        match self.spec.kind {
+            StageKind::Run => self.work().await,
+            StageKind::Verify => {
+                let candidate = self.candidate()?;
+                Ok(Ended::of(self.verify(candidate).await?))
+            }
+            StageKind::Review => self.review().await,
+            StageKind::Integrate => self.integrate().await,
+        }
+    }
+
+    async fn work(&self) -> Result<Ended, PortError> {
+        let fresh = match (&self.grant.candidate, self.grant.restart) {
+            (Some(candidate), Restart::OnCandidate) => Start::On(candidate.clone()),
+            (Some(_), Restart::OnTarget) | (None, _) => Start::OnTarget,
+        };
+        let start = match (self.grant.workspace, &self.grant.session) {
+            (Some(token), Some(_)) => Start::AsLeftBy { token, otherwise: Box::new(fresh) },
+            (Some(_), None) | (None, _) => fresh,
+        };
+        let ask = self.ask(start);
+        let workspace = self.ports.workspaces.open(&ask).await?;
+        let cx = self.context(workspace.clone(), "").await?;
+        let end = self.ports.runner.run(&cx).await;
+        let mut ended = Ended::of(end);
+        match &ended.end.outcome {
+            Outcome::Passed => self.seal(&ask, &workspace, &mut ended).await?,
+            Outcome::Question { .. } | Outcome::Fatal { .. } => {
+                ended.kept = self.ports.workspaces.keep(&ask, &workspace).await?;
+            }
+            // What is left in the workspace is gone on with, or kept when the next attempt opens it.
+            Outcome::Rejected { .. } | Outcome::Interrupted { .. } => {}
+        }
+        Ok(ended)
+    }
+
+    async fn seal(
+        &self,
+        ask: &OpenWorkspace,
+        workspace: &Workspace,
+        ended: &mut Ended,
+    ) -> Result<(), PortError> {
+        match self.ports.workspaces.seal(ask, workspace).await? {
+            Sealed::Candidate(candidate) => ended.candidate = Some(candidate),
+            Sealed::Refused { feedback } => {
+                let restart = self.grant.restart;
+                ended.end.outcome = Outcome::Rejected { feedback, restart };
+            }
+        }
+        Ok(())
+    }
+
+    /// Judges a change by the task's command, in a workspace that holds it and nothing else.
+    pub(super) async fn verify(&self, candidate: &Candidate) -> Result<StageEnd, PortError> {
+        let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
+        let cx = self.context(workspace.clone(), "").await?;
+        let end = self.ports.verifier.verify(&cx).await;
+        if end.outcome != Outcome::Passed {
+            return Ok(end);
+        }
+        let changed = self.ports.workspaces.differing(&workspace, &candidate.change).await?;
+        if changed.is_empty() {
+            return Ok(end);
+        }
+        Ok(StageEnd::rejected(format!(
+            "The verify command passed, but it changed files that are part of the change, so it \
+             judged something else than what would be merged: {}",
+            changed.join(", ")
+        )))
+    }
+
+    async fn review(&self) -> Result<Ended, PortError> {
+        let candidate = self.candidate()?;
+        let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
+        let change = self.ports.workspaces.change(candidate).await?;
+        let cx = self.context(workspace, "").await?;
+        let review = self.ports.reviewer.review(&cx, &change).await;
+        let outcome = match review.judgement {
+            Ok(judgement) => match judgement.verdict {
+                Verdict::Approve => Outcome::Passed,
+                Verdict::Reject => Outcome::Rejected {
+                    feedback: judgement.feedback(),
+                    restart: Restart::OnCandidate,
+                },
+            },
+            Err(outcome) => outcome,
+        };
+        Ok(Ended::of(StageEnd { outcome, cost: review.cost, session: None }))
+    }
+
+    /// The change that the stage judges.
+    pub(super) fn candidate(&self) -> Result<&Candidate, PortError> {
+        self.grant
+            .candidate
+            .as_ref()
+            .ok_or_else(|| PortError::Fatal("there is no change to judge".into()))
+    }
+
+    pub(super) fn ask(&self, start: Start) -> OpenWorkspace {
+        OpenWorkspace {
+            run: self.run.clone(),
+            task: Arc::clone(&self.task),
+            attempt: self.grant.attempt,
+            token: self.grant.token,
+            start,
+        }
+    }
+
+    async fn context(&self, workspace: Workspace, suffix: &str) -> Result<StageContext, PortError> {
+        let dir = format!("{:02}-{}{suffix}", self.grant.dispatch, self.spec.name);
+        let (observer, task, token) =
+            (Arc::clone(&self.ports.observer), self.task.id.clone(), self.grant.token);
+        Ok(StageContext {
+            run: self.run.clone(),
+            task: Arc::clone(&self.task),
+            stage: self.spec.clone(),
+            attempt: self.grant.attempt,
+            token,
+            // A conversation goes on only where its files are as it left them.
+            session: self.grant.session.clone().filter(|_| workspace.as_left),
+            workspace,
+            dir: self.task_dir.join(dir),
+            feedback: self.feedback().await?,
+            cancel: self.cancel.clone(),
+            activity: ActivitySink::new(move |kind| {
+                observer.activity(&Activity { task: task.clone(), token, kind });
+            }),
+        })
+    }
+
+    async fn feedback(&self) -> Result<Vec<String>, PortError> {
+        let mut texts = Vec::with_capacity(self.grant.feedback.len());
+        for hash in &self.grant.feedback {
+            let blob = self.ports.store.blob(&self.run, hash).await;
+            let blob = blob.map_err(|err| PortError::Transient(Box::new(err)))?;
+            let bytes = blob.unwrap_or_else(|| b"(the text of this feedback is lost)".to_vec());
+            texts.push(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        Ok(texts)
+    }
+
+    fn failed(&self, err: &PortError) -> Ended {
+        let text = err.chain();
+        warn!(task = %self.task.id, stage = %self.spec.name, error = %text, "an adapter failed");
+        let outcome = match err {
+            PortError::Transient(_) => {
+                let reason = if self.cancel.is_cancelled() {
+                    Interruption::Shutdown
+                } else {
+                    Interruption::Crashed
+                };
+                Outcome::Interrupted { reason, retry_at: None }
+            }
+            PortError::Fatal(_) => Outcome::Fatal { error: text },
+        };
+        let cost = Cost::AtLeast(crate::money::Usd::ZERO);
+        Ended::of(StageEnd { outcome, cost, session: None })
+    }
+}
+
+fn report(run: RunId, grant: &Grant, ended: Ended) -> StageReport {
+    StageReport {
+        run,
+        task: grant.task.clone(),
+        stage: grant.stage,
+        attempt: grant.attempt,
+        token: grant.token,
+        outcome: ended.end.outcome,
+        cost: ended.end.cost,
+        session: ended.end.session,
+        candidate: ended.candidate,
+        merged: ended.merged,
+        kept: ended.kept,
+        retry_at: None,
+    }
+}

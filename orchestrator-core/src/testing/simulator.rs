@@ -1,0 +1,637 @@
+//! A seeded world around the engine: virtual time, workers that pass, fail, hang, answer late or
+//! twice, drivers that die, commits that are refused.
+//!
+//! The same seed gives the same history. After each step the engine is audited, and the log is held
+//! against the records; after `steps` the faults stop, and then the run must settle.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::command::{Answer, Command, Grant, Refusal, StageReport};
+use crate::engine::{Engine, Settlement};
+use crate::event::{Event, Resolution};
+use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId};
+use crate::lease::Owner;
+use crate::money::{Cost, Usd};
+use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
+use crate::pipeline::{AGENTS, StageKind};
+use crate::plan::Plan;
+use crate::policy::{RemainingPath, SchedulingPolicy};
+use crate::record::{Phase, RunState};
+use crate::retry::RetryRules;
+use crate::scope::Scope;
+use crate::task::{TaskSpec, VerifyCommand};
+use crate::time::{ClockReading, Timestamp, WallTime};
+
+/// Steps that a healed world may take before it counts as hung.
+const HEALED_STEPS_MAX: u32 = 20_000;
+
+/// What the world is like.
+#[derive(Debug, Clone)]
+pub struct Simulation {
+    /// Decides everything that is left to chance.
+    pub seed: u64,
+    /// Tasks in the plan.
+    pub tasks: u32,
+    /// Steps with faults.
+    pub steps: u32,
+    /// What goes first.
+    pub policy: Arc<dyn SchedulingPolicy>,
+}
+
+impl Simulation {
+    /// A world of 1 to 8 tasks and 60 to 160 faulty steps, after this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed ^ 0x5eed);
+        let tasks = 1 + dice.below(8);
+        Self { seed, tasks, steps: 60 + dice.below(100), policy: Arc::new(RemainingPath) }
+    }
+
+    /// Lets the world run until it settles.
+    ///
+    /// # Errors
+    /// [`Violation`] with the history that led to it.
+    pub fn run(&self) -> Result<Ended, Violation> {
+        let mut world = World::new(self);
+        world.live(self.steps).map_err(|what| Violation {
+            seed: self.seed,
+            what,
+            history: std::mem::take(&mut world.history),
+        })?;
+        Ok(Ended { events: world.log.len(), state: world.state() })
+    }
+}
+
+/// How a simulation ended when all went well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// Events in the log.
+    pub events: usize,
+    /// What the run came to.
+    pub state: RunState,
+}
+
+/// A promise that was broken, and how.
+#[derive(Debug, Clone, thiserror::Error)]
+pub struct Violation {
+    /// The seed that shows it again.
+    pub seed: u64,
+    /// What was broken.
+    pub what: String,
+    /// All that was done up to then.
+    pub history: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))
+    }
+}
+
+/// A small generator of numbers (splitmix64); the same everywhere.
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// The next number.
+    pub fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number under `limit`; 0 when that is 0.
+    pub fn below(&mut self, limit: u32) -> u32 {
+        let number = self.roll() >> 32;
+        u32::try_from((number * u64::from(limit)) >> 32).unwrap_or(0)
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: u32) -> bool {
+        self.below(times) == 0
+    }
+}
+
+struct World {
+    dice: Dice,
+    policy: Arc<dyn SchedulingPolicy>,
+    engine: Engine,
+    /// A second engine that sees only the log.
+    follower: Engine,
+    log: Vec<Event>,
+    /// Stages under way: what their holders know.
+    grants: Vec<Grant>,
+    /// Results already sent, that may be sent again.
+    sent: Vec<StageReport>,
+    /// What the target holds, by task.
+    merged: BTreeMap<TaskId, ChangeId>,
+    now: u64,
+    commands: u64,
+    pid: u32,
+    greatest_token: FencingToken,
+    healed: bool,
+    history: Vec<String>,
+}
+
+type Check = Result<(), String>;
+
+impl World {
+    fn new(of: &Simulation) -> Self {
+        let run = RunId::parse("simulated").expect("a valid id");
+        let mut dice = Dice(of.seed);
+        let plan = Arc::new(plan(&mut dice, of.tasks));
+        let engine = Engine::new(run).with_policy(Arc::clone(&of.policy));
+        let mut world = Self {
+            dice,
+            policy: Arc::clone(&of.policy),
+            follower: engine.clone(),
+            engine,
+            log: Vec::new(),
+            grants: Vec::new(),
+            sent: Vec::new(),
+            merged: BTreeMap::new(),
+            now: 0,
+            commands: 0,
+            pid: 1,
+            greatest_token: FencingToken(0),
+            healed: false,
+            history: Vec::new(),
+        };
+        world.follower.offer(Arc::clone(&plan));
+        let rules = RetryRules { first_stage_failures_max: 0, ..RetryRules::default() };
+        world.begin(rules, plan);
+        world
+    }
+
+    fn begin(&mut self, rules: RetryRules, plan: Arc<Plan>) {
+        let commands =
+            [Command::CreateRun { rules }, self.opening(None), Command::AddPlan { plan }];
+        for command in commands {
+            let outcome = self.commit(&command);
+            debug_assert!(outcome.is_ok(), "{outcome:?}");
+        }
+    }
+
+    fn state(&self) -> RunState {
+        self.engine.run().map_or(RunState::Active, |run| run.state.clone())
+    }
+
+    fn owner(&self) -> Owner {
+        let id = OwnerId::parse(&format!("sim/{}", self.pid)).expect("a valid id");
+        let (host, boot_id) = ("sim".to_owned(), "boot".to_owned());
+        Owner { id, host, boot_id, pid: self.pid, start_time: 0 }
+    }
+
+    fn opening(&self, ended: Option<OwnerId>) -> Command {
+        let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
+        Command::OpenDriver {
+            owner: self.owner(),
+            reading: ClockReading { boot_id, boot_ms: self.now, wall },
+            ttl: Duration::from_secs(3_600),
+            token_floor: FencingToken(0),
+            ended,
+        }
+    }
+
+    fn live(&mut self, steps: u32) -> Check {
+        for _ in 0..steps {
+            self.step()?;
+        }
+        self.healed = true;
+        self.note("the faults stop");
+        self.must(&Command::Resume { actor: "sim".to_owned() })?;
+        let raise = Command::SetBudget { budget: None };
+        self.must(&raise)?;
+        for _ in 0..HEALED_STEPS_MAX {
+            if self.grants.is_empty() && self.engine.settlement(self.time()).is_some() {
+                self.must(&Command::Settle)?;
+                return self.ended_well();
+            }
+            self.healed_step()?;
+        }
+        Err(format!("P15: the run does not settle: {:?}", self.explain_all()))
+    }
+
+    fn ended_well(&self) -> Check {
+        match self.engine.settlement(self.time()) {
+            Some(Settlement::Completed | Settlement::Failed) => {}
+            other => return Err(format!("P15: a healed run came to {other:?}")),
+        }
+        for task in self.engine.tasks() {
+            let open = matches!(task.phase, Phase::Open | Phase::Deferred { .. });
+            if open && !self.engine.is_blocked(&task.id) {
+                return Err(format!("P11: `{}` could run, and nobody says why not", task.id));
+            }
+        }
+        Ok(())
+    }
+
+    fn explain_all(&self) -> Vec<String> {
+        let tasks = self.engine.tasks().iter();
+        tasks.map(|t| format!("{}: {:?}", t.id, self.engine.explain(self.time(), &t.id))).collect()
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp(self.now)
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.history.push(what.into());
+    }
+
+    fn step(&mut self) -> Check {
+        match self.dice.below(20) {
+            0..=6 => self.claim(),
+            7..=12 => self.answer(),
+            13 => self.answer_again(),
+            14 => self.pass_time(),
+            15 if self.dice.once_in(2) => self.driver_dies(),
+            16 => self.person(),
+            17 => self.refused_commit(),
+            18 => self.clock_jumps_back(),
+            _ => self.must(&Command::Tick),
+        }
+    }
+
+    fn healed_step(&mut self) -> Check {
+        self.must(&Command::Tick)?;
+        self.end_stopping()?;
+        self.claim()?;
+        if !self.grants.is_empty() {
+            return self.answer();
+        }
+        if let Some(wake) = self.engine.next_wake() {
+            self.now = self.now.max(wake.0);
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self) -> Check {
+        let before = self.engine.clone();
+        let answer = self.commit(&Command::Claim { owner: self.owner().id });
+        match answer {
+            Ok(Answer::Granted(grant)) => {
+                self.check_grant(&before, &grant)?;
+                self.grants.push(*grant);
+                Ok(())
+            }
+            Ok(Answer::Nothing) => self.check_nothing(&before),
+            Ok(other) => Err(format!("a claim was answered {other:?}")),
+            Err(refusal) => Err(format!("a claim was refused: {refusal}")),
+        }
+    }
+
+    /// P1, P3, P8, P9, P10 at a grant.
+    fn check_grant(&mut self, before: &Engine, grant: &Grant) -> Check {
+        if grant.token <= self.greatest_token {
+            return Err(format!("P1: token {} is not greater than the last", grant.token));
+        }
+        self.greatest_token = grant.token;
+        let spec = before.spec(&grant.task).ok_or("a grant of an unknown task")?;
+        let undone = spec
+            .depends_on
+            .iter()
+            .find(|id| before.task(id).is_none_or(|task| !matches!(task.phase, Phase::Done(_))));
+        if let Some(undone) = undone {
+            return Err(format!("P3: `{}` was granted before `{undone}` is done", grant.task));
+        }
+        let was = before.task(&grant.task).map(|task| task.phase.as_str());
+        if !matches!(was, Some("open" | "deferred")) {
+            return Err(format!("P1: `{}` was granted while {was:?}", grant.task));
+        }
+        for pool in self.engine.pools() {
+            let in_use = self.engine.in_use(&pool.name);
+            if in_use > pool.limit && in_use > before.in_use(&pool.name) {
+                return Err(format!(
+                    "P8: pool `{}` has {in_use} of {} in use",
+                    pool.name, pool.limit
+                ));
+            }
+        }
+        let run = self.engine.run().ok_or("no run")?;
+        match run.budget {
+            Some(budget) if run.spent.plus(run.reserved) > budget => {
+                Err(format!("P10: {} spent and {} reserved of {budget}", run.spent, run.reserved))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// P11: nothing was granted, so something must hold every task.
+    fn check_nothing(&self, before: &Engine) -> Check {
+        let held = |task: &TaskId| {
+            let reasons = before.explain(self.time(), task);
+            !reasons.contains(&crate::engine::Reason::Ready)
+        };
+        match before.tasks().iter().find(|task| !held(&task.id)) {
+            Some(task) => Err(format!("P11: `{}` could run and was not granted", task.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// One of the stages under way ends.
+    fn answer(&mut self) -> Check {
+        if self.grants.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(u32::try_from(self.grants.len()).unwrap_or(u32::MAX)) as usize;
+        let grant = self.grants.swap_remove(at);
+        let Some(report) = self.work(&grant)? else { return Ok(()) };
+        self.sent.push(report.clone());
+        self.report(report)
+    }
+
+    fn report(&mut self, report: StageReport) -> Check {
+        let before = self.engine.task(&report.task).cloned();
+        let counts = before.as_ref().is_some_and(|task| match &task.phase {
+            Phase::Leased(lease) => {
+                lease.token == report.token
+                    && task.stage == report.stage
+                    && task.attempt == report.attempt
+            }
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Stopping { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => false,
+        });
+        let task = report.task.clone();
+        let answer = self.commit(&Command::Report(Box::new(report)));
+        let after = self.engine.task(&task).map(|task| task.phase.clone());
+        match answer {
+            Ok(Answer::Done) if counts => Ok(()),
+            Ok(Answer::Refused(_)) if !counts && after == before.map(|task| task.phase) => Ok(()),
+            other => Err(format!("P2: a result (current: {counts}) was answered {other:?}")),
+        }
+    }
+
+    /// What the holder of a grant comes to; `None` when it never says.
+    fn work(&mut self, grant: &Grant) -> Result<Option<StageReport>, String> {
+        let kind =
+            self.engine.pipeline(&grant.task).and_then(|p| p.stage(grant.stage)).map(|s| s.kind);
+        let mut report = report_of(&self.engine, grant, Outcome::Passed);
+        if let Some(intent) = &grant.intent
+            && self.merged.get(&grant.task) == Some(&intent.merged)
+        {
+            // A holder asks what became of an announced merge before it does anything else.
+            report.merged = Some(intent.merged.clone());
+            return Ok(Some(report));
+        }
+        let luck = if self.healed { 12 } else { self.dice.below(24) };
+        match luck {
+            0..=2 => {
+                let feedback = format!("failed {}", ["here", "there", "elsewhere"][luck as usize]);
+                report.outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
+            }
+            3 | 4 => report.outcome = interrupted(Interruption::Overload),
+            5 => report.outcome = interrupted(Interruption::UsageLimit),
+            6 => report.outcome = Outcome::Question { text: "which?".to_owned() },
+            7 => report.outcome = Outcome::Fatal { error: "no such program".to_owned() },
+            8 => {
+                self.note(format!("token {} hangs", grant.token));
+                return Ok(None);
+            }
+            9 => report.outcome = interrupted(Interruption::Auth),
+            _ => {}
+        }
+        report.cost = if self.dice.once_in(3) {
+            Cost::AtLeast(Usd(u64::from(self.dice.below(400_000))))
+        } else {
+            Cost::Known(Usd(u64::from(self.dice.below(1_000_000))))
+        };
+        if report.outcome == Outcome::Passed {
+            match kind {
+                Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
+                Some(StageKind::Integrate) => return self.merge(grant, report),
+                Some(StageKind::Verify | StageKind::Review) | None => {}
+            }
+        }
+        Ok(Some(report))
+    }
+
+    /// Merges as the driver does: announce, move; the holder may die between any two.
+    fn merge(
+        &mut self,
+        grant: &Grant,
+        mut report: StageReport,
+    ) -> Result<Option<StageReport>, String> {
+        let merged =
+            ChangeId::parse(&format!("merged-{}", grant.token)).map_err(|e| e.to_string())?;
+        let onto = ChangeId::parse("onto").map_err(|e| e.to_string())?;
+        let intent = MergeIntent { onto, merged: merged.clone() };
+        let (task, token) = (grant.task.clone(), grant.token);
+        let answer = self.commit(&Command::IntendMerge { task, token, intent });
+        if answer != Ok(Answer::Done) {
+            return Ok(None);
+        }
+        if !self.healed && self.dice.once_in(6) {
+            self.note(format!("token {token} dies before it merges", token = grant.token));
+            return Ok(None);
+        }
+        if let Some(first) = self.merged.insert(grant.task.clone(), merged.clone()) {
+            return Err(format!("P17: `{}` was merged as {first} and as {merged}", grant.task));
+        }
+        if !self.healed && self.dice.once_in(6) {
+            self.note(format!("token {} dies after it merged", grant.token));
+            return Ok(None);
+        }
+        report.merged = Some(merged);
+        Ok(Some(report))
+    }
+
+    fn answer_again(&mut self) -> Check {
+        if self.sent.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(u32::try_from(self.sent.len()).unwrap_or(u32::MAX)) as usize;
+        let report = self.sent[at].clone();
+        self.note(format!("token {} answers again", report.token));
+        self.report(report)
+    }
+
+    fn pass_time(&mut self) -> Check {
+        self.now += u64::from(self.dice.below(4_000_000));
+        self.must(&Command::Tick)?;
+        self.end_stopping()
+    }
+
+    /// The processes of lost leases are found and ended.
+    fn end_stopping(&mut self) -> Check {
+        let stopping: Vec<(TaskId, FencingToken)> = self
+            .engine
+            .held()
+            .filter(|task| matches!(task.phase, Phase::Stopping { .. }))
+            .map(|task| (task.id.clone(), task.last_token))
+            .collect();
+        for (task, token) in stopping {
+            self.grants.retain(|grant| grant.token != token);
+            self.must(&Command::Stopped { task, token })?;
+        }
+        Ok(())
+    }
+
+    fn driver_dies(&mut self) -> Check {
+        self.note("the driver dies");
+        self.engine.undo();
+        let snapshot = self.engine.snapshot().ok_or("no snapshot")?;
+        self.engine = Engine::restore(&snapshot)
+            .map_err(|err| format!("P5: {err}"))?
+            .with_policy(Arc::clone(&self.policy));
+        let former = self.owner().id;
+        self.pid += 1;
+        let opening = self.opening(Some(former));
+        self.must(&opening)?;
+        self.end_stopping()
+    }
+
+    fn person(&mut self) -> Check {
+        let tasks = self.engine.tasks();
+        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let task = tasks[at].id.clone();
+        let (actor, reason) = ("sim".to_owned(), "chance".to_owned());
+        let command = match self.dice.below(8) {
+            0..=2 => Command::Retry { task, actor, reason },
+            3 => Command::Resolve { task, how: Resolution::Skip, actor, reason },
+            4 if self.dice.once_in(4) => Command::Cancel { task, actor, reason },
+            5 => {
+                let pool = PoolName::parse(AGENTS).expect("a valid name");
+                Command::LimitPool { pool, limit: 1 + self.dice.below(3) }
+            }
+            6 => Command::Pause { actor, reason },
+            _ => Command::Resume { actor },
+        };
+        // A refusal is an answer too; the audit after it shows that it changed nothing.
+        drop(self.commit(&command));
+        Ok(())
+    }
+
+    /// A commit that the store refuses leaves the engine as it was.
+    fn refused_commit(&mut self) -> Check {
+        let before = self.engine.snapshot();
+        let id = self.command_id();
+        let owner = self.owner().id;
+        let now = self.time();
+        let submitted = self.engine.submit(now, &id, &Command::Claim { owner });
+        let second = self.command_id();
+        drop(self.engine.submit(now, &second, &Command::Tick));
+        self.engine.undo();
+        self.note(format!("a commit is refused: {submitted:?}"));
+        if self.engine.snapshot() != before {
+            return Err("P4: a refused commit left something behind".to_owned());
+        }
+        self.check()
+    }
+
+    fn clock_jumps_back(&mut self) -> Check {
+        let now = self.now;
+        self.now /= 2;
+        self.note("the clock jumps back");
+        let ticked = self.must(&Command::Tick);
+        self.now = now;
+        ticked
+    }
+
+    fn must(&mut self, command: &Command) -> Check {
+        match self.commit(command) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(format!("{command:?} was refused: {refusal}")),
+        }
+        .and_then(|()| self.check())
+    }
+
+    fn command_id(&mut self) -> CommandId {
+        self.commands += 1;
+        CommandId::parse(&format!("c{}", self.commands)).expect("a valid id")
+    }
+
+    fn commit(&mut self, command: &Command) -> Result<Answer, Refusal> {
+        let (id, now) = (self.command_id(), self.time());
+        let answer = self.engine.submit(now, &id, command);
+        self.history.push(format!("{now}: {command:?} -> {answer:?}"));
+        if let Some(commit) = self.engine.batch() {
+            for event in commit.events {
+                self.follower.evolve(&event);
+                self.log.push(event);
+            }
+            self.engine.accept();
+        }
+        answer
+    }
+
+    /// The audit, and P5: the log alone leads to the same records.
+    fn check(&self) -> Check {
+        let faults = self.engine.audit();
+        if !faults.is_empty() {
+            return Err(format!("audit: {faults:?}"));
+        }
+        if self.follower.snapshot() != self.engine.snapshot() {
+            return Err("P5: the log leads to other records than the store has".to_owned());
+        }
+        let over = self.log.iter().zip(self.log.iter().skip(1)).any(|(one, two)| two.at < one.at);
+        if over {
+            return Err("P14: time went back in the log".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn interrupted(reason: Interruption) -> Outcome {
+    Outcome::Interrupted { reason, retry_at: None }
+}
+
+fn candidate(grant: &Grant) -> Result<Candidate, String> {
+    let change = ChangeId::parse(&format!("change-{}", grant.token)).map_err(|e| e.to_string())?;
+    let base = ChangeId::parse("base").map_err(|e| e.to_string())?;
+    Ok(Candidate { change, base })
+}
+
+fn report_of(engine: &Engine, grant: &Grant, outcome: Outcome) -> StageReport {
+    StageReport {
+        run: engine.id().clone(),
+        task: grant.task.clone(),
+        stage: grant.stage,
+        attempt: grant.attempt,
+        token: grant.token,
+        outcome,
+        cost: Cost::NONE,
+        session: None,
+        candidate: None,
+        merged: None,
+        kept: None,
+        retry_at: None,
+    }
+}
+
+/// A random plan: each task depends on some of those before it.
+fn plan(dice: &mut Dice, tasks: u32) -> Plan {
+    let id = |number: u32| TaskId::parse(&format!("t{number}")).expect("a valid id");
+    let mut plan = Plan::default();
+    for number in 0..tasks {
+        let mut spec = TaskSpec::new(id(number));
+        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+        spec.max_retries = dice.below(3);
+        spec.depends_on = (0..number).filter(|_| dice.once_in(3)).map(id).collect();
+        if dice.once_in(2) {
+            let path = ["src", "src/a", "docs"][dice.below(3) as usize];
+            spec.scope = Scope::parse([path]).ok();
+        }
+        if dice.once_in(4) {
+            let gpu = PoolName::parse("gpu").expect("a valid name");
+            spec.needs.insert(gpu, NonZeroU32::MIN);
+        }
+        spec.estimate =
+            dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
+        plan.tasks.push(spec);
+    }
+    plan.pools.insert(PoolName::parse(AGENTS).expect("a valid name"), 1 + dice.below(3));
+    plan.budget = dice.once_in(3).then(|| Usd::dollars(10 + dice.below(40)));
+    plan
+}

@@ -1,0 +1,275 @@
+//! The driver with scripted adapters, a target in memory and the memory store.
+#![cfg(feature = "testing")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use orchestrator_core::port::{StageContext, Store};
+use orchestrator_core::testing::{
+    Fault, FaultStore, MemoryTarget, Recorder, Scripted, VirtualHost,
+};
+use orchestrator_core::{
+    Cause, Command, Completion, DriverConfig, EventKind, Interruption, MemoryStore, Orchestrator,
+    Outcome, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId, Snapshot, StageEnd, StageKind,
+    TaskId, TaskSpec, VerifyCommand,
+};
+use tokio_util::sync::CancellationToken;
+
+fn id(text: &str) -> TaskId {
+    TaskId::parse(text).unwrap()
+}
+
+fn run() -> RunId {
+    RunId::parse("test").unwrap()
+}
+
+fn plan(edges: &[(&str, &[&str])]) -> Arc<Plan> {
+    let tasks = edges.iter().map(|(name, depends_on)| {
+        let mut spec = TaskSpec::new(id(name));
+        spec.depends_on = depends_on.iter().map(|name| id(name)).collect();
+        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+        spec
+    });
+    Arc::new(Plan { tasks: tasks.collect(), ..Plan::default() })
+}
+
+/// A world in which a driver can be started again.
+#[derive(Clone)]
+struct World {
+    store: Arc<dyn Store>,
+    target: MemoryTarget,
+    host: VirtualHost,
+    recorder: Recorder,
+    script: Scripted,
+}
+
+impl World {
+    fn new(script: impl Fn(&StageContext) -> StageEnd + Send + Sync + 'static) -> Self {
+        Self {
+            store: Arc::new(MemoryStore::default()),
+            target: MemoryTarget::default(),
+            host: VirtualHost::new(),
+            recorder: Recorder::default(),
+            script: Scripted::new(script),
+        }
+    }
+
+    fn orchestrator(&self) -> Orchestrator {
+        let script = Arc::new(self.script.clone());
+        let ports = Ports {
+            store: Arc::clone(&self.store),
+            runner: Arc::<Scripted>::clone(&script),
+            verifier: Arc::<Scripted>::clone(&script),
+            reviewer: script,
+            integrator: Arc::new(self.target.clone()),
+            workspaces: Arc::new(self.target.clone()),
+            host: Arc::new(self.host.clone()),
+            observer: Arc::new(self.recorder.clone()),
+        };
+        let mut config = DriverConfig::new(run(), "stages".into());
+        config.stop_grace = Duration::from_millis(200);
+        config.resume = true;
+        Orchestrator::new(ports, config)
+    }
+
+    async fn drive(&self, plan: Option<Arc<Plan>>) -> Result<RunEnd, RunError> {
+        self.orchestrator().drive(plan, CancellationToken::new()).await
+    }
+
+    async fn snapshot(&self) -> Snapshot {
+        self.store.load(&run()).await.unwrap().unwrap()
+    }
+
+    async fn phase(&self, task: &str) -> Phase {
+        self.store.task(&run(), &id(task)).await.unwrap().unwrap().phase
+    }
+}
+
+#[tokio::test]
+async fn a_plan_runs_to_merged_changes_and_leaves_no_workspace() {
+    let world = World::new(|_| StageEnd::passed());
+    let plan = plan(&[("a", &[]), ("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"])]);
+    assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Completed);
+    assert_eq!(world.target.merged().len(), 4);
+    assert_eq!(world.target.open_workspaces(), []);
+    let snapshot = world.snapshot().await;
+    assert!(snapshot.run.driver.is_none());
+    assert!(snapshot.tasks.iter().all(|t| matches!(t.phase, Phase::Done(Completion::Merged(_)))));
+}
+
+#[tokio::test]
+async fn a_rejected_attempt_is_told_why_the_last_one_failed() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&seen);
+    let world = World::new(move |cx| {
+        if cx.stage.kind == StageKind::Run {
+            told.lock().unwrap().push((cx.attempt, cx.last_error().map(str::to_owned)));
+        }
+        match (cx.stage.kind, cx.last_error()) {
+            (StageKind::Verify, None) => StageEnd::rejected("test 7 failed".to_owned()),
+            _ => StageEnd::passed(),
+        }
+    });
+    assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Completed);
+    let expected = vec![(1, None), (2, Some("test 7 failed".to_owned()))];
+    assert_eq!(*seen.lock().unwrap(), expected);
+}
+
+#[tokio::test]
+async fn a_question_escalates_and_blocks_what_depends_on_it() {
+    let world = World::new(|cx| {
+        if cx.task.id.as_str() == "b" && cx.stage.kind == StageKind::Run {
+            return StageEnd::free(Outcome::Question { text: "tabs or spaces?".to_owned() });
+        }
+        StageEnd::passed()
+    });
+    let plan = plan(&[("a", &[]), ("b", &[]), ("c", &["b"]), ("d", &["a"])]);
+    assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Failed);
+    let Phase::Escalated(escalation) = world.phase("b").await else { panic!("b is not escalated") };
+    assert_eq!(escalation.cause, Cause::Question);
+    assert_eq!(escalation.kept.as_deref(), Some("kept of b"));
+    let text = world.store.blob(&run(), &escalation.text.unwrap()).await.unwrap().unwrap();
+    assert_eq!(text, b"tabs or spaces?");
+    assert_eq!(world.phase("c").await, Phase::Open);
+    assert!(matches!(world.phase("d").await, Phase::Done(_)));
+}
+
+#[tokio::test]
+async fn the_same_failure_twice_in_a_row_escalates() {
+    let world = World::new(|cx| match cx.stage.kind {
+        StageKind::Verify => StageEnd::rejected(format!("took {} ms", cx.attempt)),
+        StageKind::Run | StageKind::Review | StageKind::Integrate => StageEnd::passed(),
+    });
+    assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Failed);
+    let Phase::Escalated(escalation) = world.phase("a").await else { panic!("not escalated") };
+    assert_eq!(escalation.cause, Cause::SameFailure);
+    assert_eq!(world.snapshot().await.tasks[0].attempt, 2);
+}
+
+#[tokio::test]
+async fn p6_retries_are_bounded_when_each_failure_is_another() {
+    let world = World::new(|cx| match cx.stage.kind {
+        StageKind::Review => StageEnd::rejected("x".repeat(cx.attempt as usize)),
+        StageKind::Run | StageKind::Verify | StageKind::Integrate => StageEnd::passed(),
+    });
+    assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Failed);
+    let Phase::Escalated(escalation) = world.phase("a").await else { panic!("not escalated") };
+    assert_eq!(escalation.cause, Cause::RetriesUsed);
+    assert_eq!(world.snapshot().await.tasks[0].attempt, 1 + TaskSpec::MAX_RETRIES_DEFAULT);
+}
+
+#[tokio::test]
+async fn a_conflict_starts_the_next_attempt_on_the_present_target() {
+    let world = World::new(|_| StageEnd::passed());
+    world.target.conflict(id("a"), 1);
+    assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Completed);
+    let rejected = world.recorder.events().into_iter().find_map(|one| {
+        if let EventKind::Rejected { restart, .. } = one.event.kind { Some(restart) } else { None }
+    });
+    assert_eq!(rejected, Some(Restart::OnTarget));
+    assert_eq!(world.target.merged().len(), 1);
+}
+
+#[tokio::test]
+async fn a_panic_of_an_adapter_interrupts_its_stage_and_nothing_else() {
+    let world = World::new(|cx| {
+        let first = cx.token.0 <= 2;
+        assert!(!(first && cx.task.id.as_str() == "a"), "the adapter is broken");
+        StageEnd::passed()
+    });
+    let mut config = DriverConfig::new(run(), "stages".into());
+    config.rules.backoff = Duration::ZERO;
+    let orchestrator = Orchestrator::new(world.orchestrator().ports().clone(), config);
+    let plan = plan(&[("a", &[]), ("b", &[])]);
+    let end = orchestrator.drive(Some(plan), CancellationToken::new()).await.unwrap();
+    assert_eq!(end, RunEnd::Completed);
+    let crashes = world.recorder.events().into_iter().filter(|one| {
+        matches!(one.event.kind, EventKind::Interrupted { reason: Interruption::Crashed, .. })
+    });
+    assert_eq!(crashes.count(), 1);
+    assert_eq!(world.host.ended().len(), 1, "what it started was ended");
+}
+
+#[tokio::test]
+async fn a_stop_leaves_a_run_that_goes_on() {
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    let world = World::new(move |cx| {
+        if cx.task.id.as_str() == "b" && !asked.is_cancelled() {
+            asked.cancel();
+            return StageEnd::interrupted(Interruption::Silence);
+        }
+        StageEnd::passed()
+    });
+    let plan = plan(&[("a", &[]), ("b", &["a"])]);
+    let end = world.orchestrator().drive(Some(plan), stop).await.unwrap();
+    assert_eq!(end, RunEnd::Stopped);
+    assert!(world.snapshot().await.run.driver.is_none());
+    assert_eq!(world.phase("b").await, Phase::Open);
+    assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);
+    assert_eq!(world.target.merged().len(), 2);
+}
+
+#[tokio::test]
+async fn p1_a_second_driver_is_told_who_drives() {
+    let stop = CancellationToken::new();
+    let world = World::new(|_| StageEnd::interrupted(Interruption::Silence));
+    let other = World { host: world.host.process(2), ..world.clone() };
+    let first = world.orchestrator();
+    let plan = plan(&[("a", &[])]);
+    let driving = tokio::spawn({
+        let stop = stop.clone();
+        async move { first.drive(Some(plan), stop).await }
+    });
+    while world.recorder.events().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    match other.drive(None).await {
+        Err(RunError::DriverRunning { owner, .. }) => assert_eq!(owner.pid, 1),
+        unexpected => panic!("{unexpected:?}"),
+    }
+    stop.cancel();
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Stopped);
+}
+
+#[tokio::test(start_paused = true)]
+async fn p5_a_driver_that_dies_at_any_commit_loses_nothing_and_merges_nothing_twice() {
+    let edges: &[(&str, &[&str])] = &[("a", &[]), ("b", &["a"]), ("c", &["a"])];
+    for dies_after in 0..60 {
+        let world = World::new(|_| StageEnd::passed());
+        let dying = FaultStore::scripted(Arc::clone(&world.store), from(dies_after));
+        let first = World { store: Arc::new(dying), ..world.clone() };
+        let end = first.drive(Some(plan(edges))).await;
+        world.host.die();
+        let next = World { host: world.host.process(2), ..world.clone() };
+        assert_eq!(next.drive(Some(plan(edges))).await.unwrap(), RunEnd::Completed, "{end:?}");
+        let merged = world.target.merged();
+        assert_eq!(merged.len(), 3, "after commit {dies_after}: {merged:?}");
+    }
+}
+
+/// Every call from this one on fails.
+fn from(call: u64) -> impl Iterator<Item = (u64, Fault)> {
+    (call..call + 1_000).map(|call| (call, Fault::Before))
+}
+
+#[tokio::test]
+async fn a_person_has_an_escalated_task_tried_again() {
+    let answered = Arc::new(Mutex::new(false));
+    let knows = Arc::clone(&answered);
+    let world = World::new(move |cx| {
+        if cx.stage.kind == StageKind::Run && !*knows.lock().unwrap() {
+            return StageEnd::free(Outcome::Question { text: "which?".to_owned() });
+        }
+        StageEnd::passed()
+    });
+    let plan = plan(&[("a", &[]), ("b", &["a"])]);
+    assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Failed);
+    *answered.lock().unwrap() = true;
+    let retry = Command::Retry { task: id("a"), actor: "me".into(), reason: "answered".into() };
+    let orchestrator = world.orchestrator();
+    orchestrator.ask(&retry).await.unwrap();
+    assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);
+    assert_eq!(world.target.merged().len(), 2);
+}

@@ -1,0 +1,23 @@
+//! The engine in a seeded world of faults.
+#![cfg(feature = "testing")]
+
+use orchestrator_core::testing::Simulation;
+
+#[test]
+fn every_history_keeps_the_promises_and_settles_once_the_faults_stop() {
+    let mut events = 0;
+    for seed in 0..1_000 {
+        match Simulation::new(seed).run() {
+            Ok(ended) => events += ended.events,
+            Err(violation) => panic!("{violation}"),
+        }
+    }
+    assert!(events > 1_000 * 10, "the histories are empty: {events} events");
+}
+
+#[test]
+fn p13_the_same_seed_gives_the_same_history() {
+    for seed in 0..20 {
+        assert_eq!(Simulation::new(seed).run().unwrap(), Simulation::new(seed).run().unwrap());
+    }
+}
