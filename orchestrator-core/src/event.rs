@@ -67,6 +67,11 @@ pub enum EventKind {
         /// That time.
         until: Timestamp,
     },
+    /// A pool gives permits again.
+    PoolOpened {
+        /// The pool.
+        pool: PoolName,
+    },
     /// The run's budget was set.
     BudgetSet {
         /// The most it may spend.
@@ -281,6 +286,7 @@ impl EventKind {
             | Self::PlanAdded { .. }
             | Self::PoolLimited { .. }
             | Self::PoolClosed { .. }
+            | Self::PoolOpened { .. }
             | Self::BudgetSet { .. }
             | Self::DriverOpened { .. }
             | Self::DriverEnded { .. }

@@ -157,6 +157,7 @@ impl Turns {
             | EventKind::PlanAdded { .. }
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
+            | EventKind::PoolOpened { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }

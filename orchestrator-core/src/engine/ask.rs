@@ -214,11 +214,10 @@ impl Engine {
     /// The next time at which something happens by itself; `None` when nothing will.
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
-        let now = self.run.as_ref()?.last_at;
         let timer = self.index.timers.first().map(|(at, _)| *at);
         let stop = self.index.hard_stops.first().map(|(at, _)| *at);
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
-        closed.filter(|until| *until > now).chain(timer).chain(stop).min()
+        closed.chain(timer).chain(stop).min()
     }
 
     /// Everything that holds a task; each reason can be checked against the records.

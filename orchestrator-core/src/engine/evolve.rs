@@ -55,6 +55,9 @@ impl Engine {
             EventKind::PoolClosed { pool, until } => {
                 self.change_pool(pool, |record| record.closed_until = Some(*until));
             }
+            EventKind::PoolOpened { pool } => {
+                self.change_pool(pool, |record| record.closed_until = None);
+            }
             EventKind::BudgetSet { budget } => self.change_run(|run| run.budget = *budget),
             EventKind::DriverOpened { .. } => self.apply_opened(at, kind),
             EventKind::DriverEnded { owner } => {

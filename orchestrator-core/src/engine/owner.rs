@@ -102,6 +102,9 @@ impl Engine {
                 events.push(EventKind::DriverEnded { owner: id.clone() });
             }
         }
+        let reopening =
+            self.pools.values().filter(|pool| pool.closed_until.is_some_and(|at| at <= now));
+        events.extend(reopening.map(|pool| EventKind::PoolOpened { pool: pool.name.clone() }));
         let due = self.due(now).take(DUE_AT_ONCE_MAX);
         events.extend(due.map(|number| {
             let task = self.tasks[number as usize].id.clone();
