@@ -48,7 +48,10 @@ pub use self::{
     pipeline::{
         AGENTS, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec, VERIFY,
     },
-    plan::{Plan, PlanFault},
+    plan::{
+        PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, Plan, PlanError,
+        PlanErrors, PlanFault, Position, TaskRef, TextFault,
+    },
     policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{
         Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, Phase, PlanRef,

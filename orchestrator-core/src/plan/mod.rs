@@ -4,12 +4,18 @@
 
 mod check;
 mod cycle;
+mod error;
 mod nearest;
+mod parse;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::error::{
+    PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors,
+    Position, TaskRef, TextFault,
+};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::pipeline::Pipeline;

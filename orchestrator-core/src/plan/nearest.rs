@@ -23,7 +23,8 @@ impl Nearest {
         known: impl IntoIterator<Item = &'a str>,
     ) -> Option<&'a str> {
         let word = letters(word);
-        let mut limit = (word.len() / 3).max(1) + 1;
+        // In a word of one letter, one edit leaves nothing of it.
+        let mut limit = (word.len() / 3).max(1).min(word.len().saturating_sub(1)) + 1;
         let mut nearest = None;
         for candidate in known {
             let too_far = word.len().abs_diff(candidate.chars().count()) >= limit;
@@ -83,6 +84,7 @@ mod tests {
             ("rôle", Some("role")),
             ("colour", None),
             ("", None),
+            ("r", None),
         ] {
             assert_eq!(Nearest::default().find(word, known), nearest, "{word}");
         }

@@ -1,0 +1,238 @@
+//! Reads one task, or the defaults of all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jsonc_parser::ast::{Object, Value};
+use jsonc_parser::common::Ranged as _;
+
+use super::value::Reader;
+use crate::id::{PipelineName, PoolName, TaskId};
+use crate::plan::DEFAULT_PIPELINE;
+use crate::plan::check::Part;
+use crate::plan::error::{TaskRef, TextFault};
+use crate::scope::Scope;
+use crate::task::{TaskSpec, VerifyCommand};
+
+const FIELDS: &[&str] = &[
+    "id",
+    "depends_on",
+    "role",
+    "prompt_template",
+    "inputs",
+    "verify",
+    "max_retries",
+    "scope",
+    "priority",
+    "estimate",
+    "timeout",
+    "needs",
+    "pipeline",
+    "model",
+    "metadata",
+];
+const RETRIES: &str = "a whole number from 0 to 1000";
+const PRIORITY: &str = "a whole number from -2147483648 to 2147483647";
+const PERMITS: &str = "a whole number from 1 to 4294967295";
+
+/// A task as far as it could be read, and where its parts stand.
+#[derive(Clone)]
+pub(super) struct Draft {
+    pub(super) spec: TaskSpec,
+    places: BTreeMap<Part, usize>,
+    /// Where it stands in the text; parts that it does not have are told at its beginning.
+    range: std::ops::Range<usize>,
+    /// Fields with a fault: what the check says of them would be a consequence.
+    broken: BTreeSet<&'static str>,
+}
+
+impl Default for Draft {
+    /// Nothing that differs from a bare task; its id is replaced by that of each task.
+    fn default() -> Self {
+        let id = TaskId::parse("defaults").expect("a lower-case word is a valid id");
+        let (places, broken) = (BTreeMap::new(), BTreeSet::new());
+        Self { spec: TaskSpec::new(id), places, range: 0..0, broken }
+    }
+}
+
+impl Draft {
+    /// Where the part stands; `None` when it could not be read.
+    pub(super) fn place(&self, part: &Part) -> Option<usize> {
+        let field = match part {
+            Part::Id => "id",
+            Part::Dependency(_) => "depends_on",
+            Part::Pipeline => "pipeline",
+            Part::Needs(_) => "needs",
+            Part::Verify => "verify",
+        };
+        let place = self.places.get(part).copied().unwrap_or(self.range.start);
+        // Of a list of dependencies those that could be read are there, and are judged.
+        (field == "depends_on" || !self.broken.contains(field)).then_some(place)
+    }
+
+    /// Whether the offset is within the task, and not in the defaults.
+    pub(super) fn holds(&self, offset: usize) -> bool {
+        self.range.contains(&offset)
+    }
+
+    /// The pipeline that the task names, in so many words or not.
+    pub(super) fn pipeline(&self) -> &str {
+        self.spec.pipeline.as_ref().map_or(DEFAULT_PIPELINE, PipelineName::as_str)
+    }
+}
+
+impl Reader {
+    /// The defaults of the tasks.
+    pub(super) fn defaults(&mut self, draft: &mut Draft, object: &Object<'_>) {
+        for (field, value) in self.fields(object, FIELDS) {
+            if matches!(field, "id" | "depends_on") {
+                self.fault(value.start(), TextFault::NoDefault { field });
+            } else {
+                self.field(draft, field, value);
+            }
+        }
+    }
+
+    /// The `number`th task; `None` when it has no usable id.
+    pub(super) fn task(
+        &mut self,
+        number: usize,
+        value: &Value<'_>,
+        defaults: &Draft,
+    ) -> Option<Draft> {
+        self.task = Some(TaskRef::Nth(number));
+        let object = self.object("task", value)?;
+        let id = object.properties.iter().find(|property| property.name.as_str() == "id");
+        let id = match id {
+            Some(property) => self.id("id", &property.value, TaskId::parse),
+            None => {
+                self.fault(object.start(), TextFault::MissingField { field: "id" });
+                None
+            }
+        };
+        let mut draft = defaults.clone();
+        draft.range = object.start()..object.end();
+        if let Some(id) = &id {
+            self.task = Some(TaskRef::Id(id.clone()));
+            draft.spec.id = id.clone();
+        }
+        for (field, value) in self.fields(object, FIELDS) {
+            if field == "id" {
+                draft.places.insert(Part::Id, value.start());
+            } else {
+                self.field(&mut draft, field, value);
+            }
+        }
+        id.map(|_| draft)
+    }
+
+    /// One field; whether it is broken shows in the number of faults.
+    fn field(&mut self, draft: &mut Draft, field: &'static str, value: &Value<'_>) {
+        let faults = self.found.len() + self.more;
+        draft.broken.remove(field);
+        match field {
+            "depends_on" => self.depends_on(draft, value),
+            "needs" => self.needs(draft, value),
+            "verify" => {
+                draft.places.insert(Part::Verify, value.start());
+                draft.spec.verify = self.optional(value, Self::verify);
+            }
+            "pipeline" => {
+                draft.places.insert(Part::Pipeline, value.start());
+                let id = |reader: &mut Self, value: &Value<'_>| {
+                    reader.id(field, value, PipelineName::parse)
+                };
+                draft.spec.pipeline = self.optional(value, id);
+            }
+            "scope" => draft.spec.scope = self.optional(value, Self::scope),
+            _ => self.plain_field(&mut draft.spec, field, value),
+        }
+        if self.found.len() + self.more > faults {
+            draft.broken.insert(field);
+        }
+    }
+
+    /// A field whose place nobody asks for.
+    fn plain_field(&mut self, spec: &mut TaskSpec, field: &'static str, value: &Value<'_>) {
+        let text = |reader: &mut Self, value: &Value<'_>| reader.text(field, value);
+        let span = |reader: &mut Self, value: &Value<'_>| reader.span(field, value);
+        match field {
+            "role" => take(&mut spec.role, self.text(field, value)),
+            "prompt_template" => take(&mut spec.prompt_template, self.text(field, value)),
+            "model" => spec.model = self.optional(value, text),
+            "estimate" => spec.estimate = self.optional(value, span),
+            "timeout" => spec.timeout = self.optional(value, span),
+            "priority" => {
+                take(&mut spec.priority, self.whole(field, value, i32::MIN..=i32::MAX, PRIORITY));
+            }
+            "max_retries" => {
+                take(&mut spec.max_retries, self.whole(field, value, 0..=1000, RETRIES));
+            }
+            "inputs" => spec.inputs.extend(self.free(field, value).unwrap_or_default()),
+            "metadata" => spec.metadata.extend(self.free(field, value).unwrap_or_default()),
+            _ => {}
+        }
+    }
+
+    /// `null` takes away what the defaults gave.
+    pub(super) fn optional<T>(
+        &mut self,
+        value: &Value<'_>,
+        read: impl FnOnce(&mut Self, &Value<'_>) -> Option<T>,
+    ) -> Option<T> {
+        if matches!(value, Value::NullKeyword(_)) { None } else { read(self, value) }
+    }
+
+    fn depends_on(&mut self, draft: &mut Draft, value: &Value<'_>) {
+        let Some(list) = self.list("depends_on", value) else { return };
+        for element in &list.elements {
+            if let Some(id) = self.id("depends_on", element, TaskId::parse) {
+                let part = Part::Dependency(draft.spec.depends_on.len());
+                draft.places.insert(part, element.start());
+                draft.spec.depends_on.push(id);
+            }
+        }
+    }
+
+    fn needs(&mut self, draft: &mut Draft, value: &Value<'_>) {
+        let Some(object) = self.object("needs", value) else { return };
+        for property in self.once(object) {
+            let pool = self.taken(property.start(), PoolName::parse(property.name.as_str()));
+            let range = std::num::NonZeroU32::MIN..=std::num::NonZeroU32::MAX;
+            let permits = self.whole(property.name.as_str(), &property.value, range, PERMITS);
+            if let (Some(pool), Some(permits)) = (pool, permits) {
+                draft.places.insert(Part::Needs(pool.clone()), property.value.start());
+                draft.spec.needs.insert(pool, permits);
+            }
+        }
+    }
+
+    fn verify(&mut self, value: &Value<'_>) -> Option<VerifyCommand> {
+        let Value::Array(words) = value else {
+            return self.texts("verify", value)?.pop().map(VerifyCommand::Shell);
+        };
+        let mut argv = Vec::with_capacity(words.elements.len());
+        for (at, word) in words.elements.iter().enumerate() {
+            // An argument may be empty, a program's name may not.
+            let empty = word.as_string_lit().filter(|word| at > 0 && word.value.trim().is_empty());
+            argv.push(match empty {
+                Some(word) => Some(word.value.clone().into_owned()),
+                None => self.text("verify", word),
+            });
+        }
+        let argv: Option<Vec<String>> = argv.into_iter().collect();
+        argv.map(VerifyCommand::Argv)
+    }
+
+    fn scope(&mut self, value: &Value<'_>) -> Option<Scope> {
+        let patterns = self.texts("scope", value)?;
+        Scope::parse(patterns)
+            .map_err(|invalid| self.fault(value.start(), TextFault::Scope(invalid)))
+            .ok()
+    }
+}
+
+fn take<T>(field: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *field = value;
+    }
+}
