@@ -21,3 +21,19 @@ fn p13_the_same_seed_gives_the_same_history() {
         assert_eq!(Simulation::new(seed).run().unwrap(), Simulation::new(seed).run().unwrap());
     }
 }
+
+#[test]
+fn the_fuzz_bodies_hold_on_a_few_inputs() {
+    use orchestrator_core::testing::{Dice, fuzz};
+    let mut dice = Dice::new(1);
+    for length in 0..60 {
+        let bytes: Vec<u8> = (0..length * 4).map(|_| dice.roll().to_le_bytes()[7]).collect();
+        fuzz::commands(&bytes);
+        fuzz::plan(&bytes);
+        fuzz::log(&bytes);
+    }
+    let log = br#"{"at":1,"event":"run_created","run":"r","rules":{}}
+{"at":5,"event":"due","task":"nobody"}
+{"at":2,"event":"completed"}"#;
+    fuzz::log(log);
+}

@@ -2,6 +2,7 @@
 
 pub mod conformance;
 mod fault_store;
+pub mod fuzz;
 mod scripted;
 mod simulator;
 

@@ -33,7 +33,7 @@ const HEALED_STEPS_MAX: u32 = 20_000;
 #[derive(Debug, Clone)]
 pub struct Simulation {
     /// Decides everything that is left to chance.
-    pub seed: u64,
+    pub dice: Dice,
     /// Tasks in the plan.
     pub tasks: u32,
     /// Steps with faults.
@@ -46,9 +46,15 @@ impl Simulation {
     /// A world of 1 to 8 tasks and 60 to 160 faulty steps, after this seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed ^ 0x5eed);
+        Self::with_dice(Dice::new(seed))
+    }
+
+    /// A world of 1 to 8 tasks and 60 to 160 faulty steps, after these dice.
+    #[must_use]
+    pub fn with_dice(mut dice: Dice) -> Self {
         let tasks = 1 + dice.below(8);
-        Self { seed, tasks, steps: 60 + dice.below(100), policy: Arc::new(RemainingPath) }
+        let steps = 60 + dice.below(100);
+        Self { dice, tasks, steps, policy: Arc::new(RemainingPath) }
     }
 
     /// Lets the world run until it settles.
@@ -58,7 +64,7 @@ impl Simulation {
     pub fn run(&self) -> Result<Ended, Violation> {
         let mut world = World::new(self);
         world.live(self.steps).map_err(|what| Violation {
-            seed: self.seed,
+            seed: self.dice.seed,
             what,
             history: std::mem::take(&mut world.history),
         })?;
@@ -93,15 +99,35 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A small generator of numbers (splitmix64); the same everywhere.
+/// A source of chance: bytes as long as there are any, then numbers after a seed (splitmix64); the
+/// same everywhere.
 #[derive(Debug, Clone)]
-pub struct Dice(pub u64);
+pub struct Dice {
+    seed: u64,
+    state: u64,
+    bytes: Vec<u8>,
+}
 
 impl Dice {
+    /// Numbers after this seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { seed, state: seed, bytes: Vec::new() }
+    }
+
+    /// These bytes in order, for a fuzzer that looks for the worst.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.iter().rev().copied().collect(), ..Self::new(0) }
+    }
+
     /// The next number.
     pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        if let Some(byte) = self.bytes.pop() {
+            return u64::from(byte) << 56;
+        }
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
@@ -145,7 +171,7 @@ type Check = Result<(), String>;
 impl World {
     fn new(of: &Simulation) -> Self {
         let run = RunId::parse("simulated").expect("a valid id");
-        let mut dice = Dice(of.seed);
+        let mut dice = of.dice.clone();
         let plan = Arc::new(plan(&mut dice, of.tasks));
         let engine = Engine::new(run).with_policy(Arc::clone(&of.policy));
         let mut world = Self {
