@@ -1,1 +1,2 @@
-//! See the files beside this one; this package has no library of its own.
+//! The examples are the files beside this one. What is here has the compiler check the README.
+#![doc = include_str!("../README.md")]
