@@ -29,7 +29,7 @@ mod time;
 mod verdict;
 
 #[cfg(feature = "driver")]
-pub use self::driver::{DriverConfig, Orchestrator, Ports, RunEnd, RunError};
+pub use self::driver::{DriverConfig, Orchestrator, Ports, RunEnd, RunError, Tried};
 pub use self::{
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
     engine::{Engine, InvalidSnapshot, Reason, Settlement},

@@ -273,3 +273,13 @@ async fn a_person_has_an_escalated_task_tried_again() {
     assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);
     assert_eq!(world.target.merged().len(), 2);
 }
+
+#[tokio::test]
+async fn each_verify_command_is_tried_once_before_anything_is_spent() {
+    let world = World::new(|_| StageEnd::passed());
+    let plan = plan(&[("a", &[]), ("b", &["a"])]);
+    let tried = world.orchestrator().try_verify_commands(&plan).await.unwrap();
+    assert_eq!(tried.len(), 1);
+    assert_eq!(tried[0].tasks, [id("a"), id("b")]);
+    assert!(world.store.runs().await.unwrap().is_empty());
+}

@@ -8,9 +8,12 @@
 mod integrate;
 mod ledger;
 mod opening;
+mod preflight;
 mod stage;
 mod turns;
 mod view;
+
+pub use self::preflight::Tried;
 
 use std::collections::BTreeMap;
 use std::fmt;
