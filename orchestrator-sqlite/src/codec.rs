@@ -1,0 +1,369 @@
+//! Records as rows, and rows as records.
+
+use std::time::Duration;
+
+use orchestrator_core::port::StoreError;
+use orchestrator_core::{
+    BlobHash, Candidate, Completion, Counts, Escalation, Extra, FencingToken, Lease, MergeIntent,
+    Owner, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq, TaskRecord,
+    Timestamp, Usd, millis,
+};
+use rusqlite::Row;
+
+use crate::row::{Bound, Fields, NULL, Unfit, int, json, opt_int, opt_text, text, word};
+use crate::table::{OWNERS, PLANS, POOLS, RUNS, TASKS};
+
+/// The run's record without its plans, and its position.
+pub(crate) fn read_run(row: &Row<'_>) -> Result<(Seq, RunRecord), StoreError> {
+    let fields = &mut Fields::new(RUNS.name, row);
+    let id = fields.parsed()?;
+    let seq = Seq(fields.u64()?);
+    let record = RunRecord {
+        id,
+        state: read_state(fields)?,
+        budget: fields.opt_u64()?.map(Usd),
+        spent: Usd(fields.u64()?),
+        reserved: Usd(fields.u64()?),
+        last_at: Timestamp(fields.u64()?),
+        last_token: FencingToken(fields.u64()?),
+        driver: fields.opt_parsed()?,
+        counts: Counts {
+            open: fields.int()?,
+            deferred: fields.int()?,
+            leased: fields.int()?,
+            stopping: fields.int()?,
+            done: fields.int()?,
+            escalated: fields.int()?,
+            cancelled: fields.int()?,
+        },
+        rules: fields.json()?,
+        anchor: fields.opt_json()?,
+        plans: Vec::new(),
+    };
+    Ok((seq, record))
+}
+
+fn read_state(fields: &mut Fields<'_>) -> Result<RunState, StoreError> {
+    let state = fields.text()?;
+    match state {
+        "active" | "completed" | "failed" => {
+            fields.opt_text()?;
+            match state {
+                "active" => Ok(RunState::Active),
+                "completed" => Ok(RunState::Completed),
+                _ => Ok(RunState::Failed),
+            }
+        }
+        "paused" => Ok(RunState::Paused { reason: fields.text()?.to_owned() }),
+        "draining" => Ok(RunState::Draining { reason: fields.word()? }),
+        "parked" => Ok(RunState::Parked { reason: fields.word()? }),
+        other => Err(fields.unfit(Unfit::Word(other.to_owned()))),
+    }
+}
+
+/// The columns of a run's record, at this position.
+pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
+    let RunRecord {
+        id,
+        state,
+        rules,
+        last_at,
+        last_token,
+        budget,
+        spent,
+        reserved,
+        driver,
+        anchor,
+        plans: _,
+        counts,
+    } = record;
+    let (state, reason) = match state {
+        RunState::Active => ("active", NULL),
+        RunState::Paused { reason } => ("paused", text(reason)),
+        RunState::Draining { reason } => ("draining", word(reason)),
+        RunState::Parked { reason } => ("parked", word(reason)),
+        RunState::Completed => ("completed", NULL),
+        RunState::Failed => ("failed", NULL),
+    };
+    let Counts { open, deferred, leased, stopping, done, escalated, cancelled } = *counts;
+    let counts = [open, deferred, leased, stopping, done, escalated, cancelled];
+    let mut row = vec![
+        text(id.as_str()),
+        int(seq.0),
+        text(state),
+        reason,
+        opt_int(budget.map(|usd| usd.0)),
+        int(spent.0),
+        int(reserved.0),
+        int(last_at.0),
+        int(last_token.0),
+        opt_text(driver.as_ref().map(|owner| owner.as_str())),
+    ];
+    row.extend(counts.map(|count| int(u64::from(count))));
+    row.extend([json(rules), anchor.as_ref().map_or(NULL, json)]);
+    row
+}
+
+pub(crate) fn read_plan(row: &Row<'_>) -> Result<PlanRef, StoreError> {
+    let fields = &mut Fields::new(PLANS.name, row);
+    fields.int::<u32>()?;
+    Ok(PlanRef { blob: BlobHash::from_stored(fields.text()?), tasks: fields.int()? })
+}
+
+pub(crate) fn plan_row(run: i64, position: usize, plan: &PlanRef) -> Vec<Bound<'_>> {
+    let PlanRef { blob, tasks } = plan;
+    vec![int(position as u64), Bound::from(run), text(blob.as_str()), int(u64::from(*tasks))]
+}
+
+/// A task's place and record.
+pub(crate) fn read_task(row: &Row<'_>) -> Result<(u32, TaskRecord), StoreError> {
+    let fields = &mut Fields::new(TASKS.name, row);
+    let id = fields.parsed()?;
+    let place = fields.int()?;
+    let record = TaskRecord {
+        id,
+        stage: fields.int()?,
+        attempt: fields.int()?,
+        rejections: fields.int()?,
+        interruptions: fields.int()?,
+        dispatches: fields.int()?,
+        extra: Extra { retries: fields.int()?, dispatches: fields.int()? },
+        feedback: fields.json()?,
+        signature: fields.opt_u64()?,
+        restart: fields.word()?,
+        holds_scope: fields.raw()?,
+        workspace: fields.opt_u64()?.map(FencingToken),
+        session: fields.opt_parsed()?,
+        candidate: read_candidate(fields)?,
+        intent: read_intent(fields)?,
+        last_token: FencingToken(fields.u64()?),
+        settled: Usd(fields.u64()?),
+        refused: fields.opt_u64()?.map(FencingToken),
+        spent: Usd(fields.u64()?),
+        since: Timestamp(fields.u64()?),
+        phase: read_phase(fields)?,
+    };
+    Ok((place, record))
+}
+
+fn read_candidate(fields: &mut Fields<'_>) -> Result<Option<Candidate>, StoreError> {
+    let (change, base) = (fields.opt_parsed()?, fields.opt_parsed()?);
+    match (change, base) {
+        (Some(change), Some(base)) => Ok(Some(Candidate { change, base })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(fields.unfit(Unfit::Missing)),
+    }
+}
+
+fn read_intent(fields: &mut Fields<'_>) -> Result<Option<MergeIntent>, StoreError> {
+    let (onto, merged) = (fields.opt_parsed()?, fields.opt_parsed()?);
+    match (onto, merged) {
+        (Some(onto), Some(merged)) => Ok(Some(MergeIntent { onto, merged })),
+        (None, None) => Ok(None),
+        (Some(_), None) | (None, Some(_)) => Err(fields.unfit(Unfit::Missing)),
+    }
+}
+
+/// The columns from `phase` on; each phase reads its own and passes over the others.
+fn read_phase(fields: &mut Fields<'_>) -> Result<Phase, StoreError> {
+    let phase = fields.text()?;
+    match phase {
+        "open" => Ok(Phase::Open),
+        "cancelled" => Ok(Phase::Cancelled),
+        "deferred" => {
+            Ok(Phase::Deferred { until: Timestamp(fields.u64()?), why: fields.word()? })
+        }
+        "leased" => {
+            fields.skip(2);
+            Ok(Phase::Leased(read_lease(fields)?))
+        }
+        "stopping" => {
+            fields.skip(1);
+            let why = fields.word()?;
+            Ok(Phase::Stopping { lease: read_lease(fields)?, why })
+        }
+        "done" => {
+            fields.skip(7);
+            read_completion(fields).map(Phase::Done)
+        }
+        "escalated" => {
+            fields.skip(9);
+            let cause = fields.word()?;
+            let text = fields.opt_text()?.map(BlobHash::from_stored);
+            let kept = fields.opt_text()?.map(str::to_owned);
+            Ok(Phase::Escalated(Escalation { cause, text, kept }))
+        }
+        other => Err(fields.unfit(Unfit::Word(other.to_owned()))),
+    }
+}
+
+fn read_lease(fields: &mut Fields<'_>) -> Result<Lease, StoreError> {
+    Ok(Lease {
+        token: FencingToken(fields.u64()?),
+        owner: fields.parsed()?,
+        granted_at: Timestamp(fields.u64()?),
+        hard_stop: Timestamp(fields.u64()?),
+        reserved: Usd(fields.u64()?),
+    })
+}
+
+fn read_completion(fields: &mut Fields<'_>) -> Result<Completion, StoreError> {
+    match fields.text()? {
+        "merged" => Ok(Completion::Merged(fields.parsed()?)),
+        "verified" => Ok(Completion::Verified),
+        "by_hand" => Ok(Completion::ByHand),
+        "skipped" => Ok(Completion::Skipped),
+        other => Err(fields.unfit(Unfit::Word(other.to_owned()))),
+    }
+}
+
+/// The columns of a task's record.
+pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'_>> {
+    let TaskRecord {
+        id,
+        phase,
+        stage,
+        attempt,
+        rejections,
+        interruptions,
+        dispatches,
+        extra,
+        feedback,
+        signature,
+        restart,
+        holds_scope,
+        workspace,
+        session,
+        candidate,
+        intent,
+        last_token,
+        settled,
+        refused,
+        spent,
+        since,
+    } = record;
+    let mut row = vec![
+        text(id.as_str()),
+        Bound::from(run),
+        int(u64::from(place)),
+        int(u64::from(*stage)),
+        int(u64::from(*attempt)),
+        int(u64::from(*rejections)),
+        int(u64::from(*interruptions)),
+        int(u64::from(*dispatches)),
+        int(u64::from(extra.retries)),
+        int(u64::from(extra.dispatches)),
+        json(feedback),
+        opt_int(*signature),
+        word(restart),
+        Bound::from(*holds_scope),
+        opt_int(workspace.map(|token| token.0)),
+        opt_text(session.as_ref().map(|session| session.as_str())),
+        opt_text(candidate.as_ref().map(|candidate| candidate.change.as_str())),
+        opt_text(candidate.as_ref().map(|candidate| candidate.base.as_str())),
+        opt_text(intent.as_ref().map(|intent| intent.onto.as_str())),
+        opt_text(intent.as_ref().map(|intent| intent.merged.as_str())),
+        int(last_token.0),
+        int(settled.0),
+        opt_int(refused.map(|token| token.0)),
+        int(spent.0),
+        int(since.0),
+    ];
+    row.extend(phase_columns(phase));
+    row
+}
+
+fn phase_columns(phase: &Phase) -> [Bound<'_>; 13] {
+    let mut columns = [const { NULL }; 13];
+    let [name, until, why, token, owner, granted, stop, reserved, done, merged, cause, about, kept] =
+        &mut columns;
+    let mut lease_is = |lease: &'_ Lease| {
+        *token = int(lease.token.0);
+        *granted = int(lease.granted_at.0);
+        *stop = int(lease.hard_stop.0);
+        *reserved = int(lease.reserved.0);
+    };
+    match phase {
+        Phase::Open => *name = text("open"),
+        Phase::Cancelled => *name = text("cancelled"),
+        Phase::Deferred { until: time, why: reason } => {
+            (*name, *until, *why) = (text("deferred"), int(time.0), word(reason));
+        }
+        Phase::Leased(lease) => {
+            (*name, *owner) = (text("leased"), text(lease.owner.as_str()));
+            lease_is(lease);
+        }
+        Phase::Stopping { lease, why: reason } => {
+            (*name, *owner) = (text("stopping"), text(lease.owner.as_str()));
+            *why = word(reason);
+            lease_is(lease);
+        }
+        Phase::Done(how) => {
+            *name = text("done");
+            (*done, *merged) = match how {
+                Completion::Merged(change) => (text("merged"), text(change.as_str())),
+                Completion::Verified => (text("verified"), NULL),
+                Completion::ByHand => (text("by_hand"), NULL),
+                Completion::Skipped => (text("skipped"), NULL),
+            };
+        }
+        Phase::Escalated(Escalation { cause: why, text: blob, kept: place }) => {
+            (*name, *cause) = (text("escalated"), word(why));
+            *about = opt_text(blob.as_ref().map(BlobHash::as_str));
+            *kept = opt_text(place.as_deref());
+        }
+    }
+    columns
+}
+
+pub(crate) fn read_pool(row: &Row<'_>) -> Result<PoolRecord, StoreError> {
+    let fields = &mut Fields::new(POOLS.name, row);
+    Ok(PoolRecord {
+        name: fields.parsed()?,
+        limit: fields.int()?,
+        closed_until: fields.opt_u64()?.map(Timestamp),
+    })
+}
+
+pub(crate) fn pool_row(run: i64, record: &PoolRecord) -> Vec<Bound<'_>> {
+    let PoolRecord { name, limit, closed_until } = record;
+    vec![
+        text(name.as_str()),
+        Bound::from(run),
+        int(u64::from(*limit)),
+        opt_int(closed_until.map(|time| time.0)),
+    ]
+}
+
+pub(crate) fn read_owner(row: &Row<'_>) -> Result<OwnerRecord, StoreError> {
+    let fields = &mut Fields::new(OWNERS.name, row);
+    Ok(OwnerRecord {
+        owner: Owner {
+            id: fields.parsed()?,
+            host: fields.text()?.to_owned(),
+            boot_id: fields.text()?.to_owned(),
+            pid: fields.int()?,
+            start_time: fields.u64()?,
+        },
+        touched_at: Timestamp(fields.u64()?),
+        ttl: Duration::from_millis(fields.u64()?),
+        ended: fields.raw()?,
+    })
+}
+
+/// The columns of an owner's record; a time to live is kept in whole milliseconds.
+pub(crate) fn owner_row(run: i64, record: &OwnerRecord, touched_at: Timestamp) -> Vec<Bound<'_>> {
+    let OwnerRecord { owner, touched_at: _, ttl, ended } = record;
+    let Owner { id, host, boot_id, pid, start_time } = owner;
+    vec![
+        text(id.as_str()),
+        Bound::from(run),
+        text(host),
+        text(boot_id),
+        int(u64::from(*pid)),
+        int(*start_time),
+        int(touched_at.0),
+        int(millis(*ttl)),
+        Bound::from(*ended),
+    ]
+}

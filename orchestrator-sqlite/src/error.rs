@@ -1,0 +1,79 @@
+//! What an error of SQLite means to the caller of a store.
+
+use std::error::Error;
+
+use orchestrator_core::port::{CommitError, StoreError};
+use rusqlite::ErrorCode;
+
+use crate::worker::Gone;
+
+/// What helps when rows cannot be understood.
+pub(crate) const REMEDY_ROW: &str =
+    "restore a backup, or put the row right with the `sqlite3` shell (see docs/SCHEMA.md)";
+const REMEDY_FILE: &str = "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
+
+/// What kind of failure an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Busy,
+    Full,
+    ReadOnly,
+    NotADatabase,
+    Corrupt,
+    Other,
+}
+
+pub(crate) fn failure(err: &rusqlite::Error) -> Failure {
+    match err.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Failure::Busy,
+        Some(ErrorCode::DiskFull) => Failure::Full,
+        Some(ErrorCode::ReadOnly) => Failure::ReadOnly,
+        Some(ErrorCode::NotADatabase) => Failure::NotADatabase,
+        Some(ErrorCode::DatabaseCorrupt) => Failure::Corrupt,
+        _ => Failure::Other,
+    }
+}
+
+/// An error of a read.
+pub(crate) fn read_error(err: rusqlite::Error) -> StoreError {
+    match failure(&err) {
+        Failure::Busy => StoreError::Busy(Box::new(err)),
+        Failure::Corrupt | Failure::NotADatabase => StoreError::Corrupt {
+            place: "the database file".to_owned(),
+            remedy: REMEDY_FILE.to_owned(),
+            cause: Box::new(err),
+        },
+        Failure::Full | Failure::ReadOnly | Failure::Other => StoreError::Unavailable(Box::new(err)),
+    }
+}
+
+/// An error of a statement within a transaction that is rolled back: nothing was written.
+pub(crate) fn write_error(err: rusqlite::Error) -> CommitError {
+    match failure(&err) {
+        Failure::Busy => CommitError::Busy(Box::new(err)),
+        Failure::Full => CommitError::Full(Box::new(err)),
+        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => CommitError::Failed(read_error(err)),
+    }
+}
+
+/// An error of `COMMIT` itself.
+///
+/// A busy or full store wrote no whole commit record to its log. After anything else, a failed sync
+/// say, the record may be in the file and count once the log is read anew.
+pub(crate) fn end_error(err: rusqlite::Error) -> CommitError {
+    match failure(&err) {
+        Failure::Busy => CommitError::Busy(Box::new(err)),
+        Failure::Full => CommitError::Full(Box::new(err)),
+        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => CommitError::Unknown(Box::new(err)),
+    }
+}
+
+pub(crate) fn corrupt(place: String, cause: impl Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Corrupt { place, remedy: REMEDY_ROW.to_owned(), cause: Box::new(cause) }
+}
+
+impl From<Gone> for StoreError {
+    fn from(gone: Gone) -> Self {
+        Self::Unavailable(Box::new(gone))
+    }
+}

@@ -1,0 +1,270 @@
+//! Opening a file: what it must be, and how it is set up.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, path, thread};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::{Failure, failure};
+use crate::schema::{self, Identity};
+
+/// When a commit counts as written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Synchronous {
+    /// Once it is on disk: it outlives a crash of the machine.
+    #[default]
+    Full,
+    /// Once the operating system has it: it outlives a crash of the process, but a crash of the
+    /// machine may undo the last commits. Faster; a run that must not pay for work twice wants
+    /// [`Synchronous::Full`].
+    Normal,
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SqliteOptions {
+    /// When a commit counts as written.
+    pub synchronous: Synchronous,
+    /// How long a call waits for other processes that write before it answers that the store is
+    /// busy.
+    pub busy_max: Duration,
+}
+
+impl SqliteOptions {
+    /// Commits are on disk when they return, and wait up to 10 seconds for others.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { synchronous: Synchronous::Full, busy_max: Duration::from_secs(10) }
+    }
+
+    /// With commits that count as written from then on.
+    #[must_use]
+    pub const fn with_synchronous(mut self, synchronous: Synchronous) -> Self {
+        self.synchronous = synchronous;
+        self
+    }
+
+    /// With calls that wait so long for others that write.
+    #[must_use]
+    pub const fn with_busy_max(mut self, busy_max: Duration) -> Self {
+        self.busy_max = busy_max;
+        self
+    }
+}
+
+impl Default for SqliteOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Why a file could not be opened as a store. It was left as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There can be no file at this path.
+    #[error("cannot open `{}`", .path.display())]
+    Path {
+        /// The path, or the folder of it that is missing.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The file may be read but not written.
+    #[error("`{}` is read-only: make the file and its folder writable", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file belongs to another program.
+    #[error("`{}` is not a store of this program: name another file", .path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer version of this program.
+    #[error("`{}` has format {found}, this program knows up to {known}: use a newer program", .path.display())]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// Somebody else held the file for too long.
+    #[error("`{}` is held by another program: try again when it has ended", .path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// There is no room to set the file up.
+    #[error("no room to write `{}`: make some and try again", .path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The place of the file does not allow a write-ahead log.
+    #[error("`{}` cannot have a write-ahead log (it has mode `{mode}`): put it on a local disk", .path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// The mode that it has instead.
+        mode: String,
+    },
+    /// SQLite cannot open it for another reason.
+    #[error("cannot open `{}` as a database", .path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
+
+/// The connections of an open store.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) writer: Connection,
+    pub(crate) reader: Connection,
+}
+
+/// Opens or makes the file.
+pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
+    let failed = |source| OpenError::Path { path: path.to_owned(), source };
+    // An absolute path has no special meaning to SQLite, as `:memory:` would.
+    let path = &path::absolute(path).map_err(failed)?;
+    let is_new = check_path(path)?;
+    let explain = |source| explain(path, source);
+    let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_READ_WRITE;
+    let create = flags | OpenFlags::SQLITE_OPEN_CREATE;
+    let mut writer = Connection::open_with_flags(path, create).map_err(explain)?;
+    check_identity(&writer, path, options)?;
+    set_up(&mut writer, path, options)?;
+    if is_new {
+        sync_folder(path)?;
+    }
+    let reader = Connection::open_with_flags(path, flags).map_err(explain)?;
+    reader.busy_timeout(options.busy_max).map_err(explain)?;
+    reader.pragma_update(None, "query_only", true).map_err(explain)?;
+    Ok(Opened { writer, reader })
+}
+
+/// Finds what is wrong with the path before SQLite does, which would not say. Returns whether the
+/// file is yet to be made.
+fn check_path(path: &Path) -> Result<bool, OpenError> {
+    let failed = |path: &Path, source| OpenError::Path { path: path.to_owned(), source };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => Err(failed(path, io::ErrorKind::IsADirectory.into())),
+        Ok(_) => Ok(false),
+        Err(err) if err.kind() == io::ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(path);
+            fs::metadata(folder).map_err(|err| failed(folder, err))?;
+            Ok(true)
+        }
+        Err(err) => Err(failed(path, err)),
+    }
+}
+
+/// Refuses a file that is not ours or too new, without having written to it.
+fn check_identity(
+    conn: &Connection,
+    path: &Path,
+    options: &SqliteOptions,
+) -> Result<(), OpenError> {
+    let explain = |source| explain(path, source);
+    conn.busy_timeout(options.busy_max).map_err(explain)?;
+    // Otherwise closing would move the other program's log into its file.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
+    let identity = match schema::identify(conn) {
+        Err(err) if failure(&err) == Failure::NotADatabase => Ok(Identity::Foreign),
+        identity => identity.map_err(explain),
+    };
+    let path = || path.to_owned();
+    match identity? {
+        Identity::Foreign => return Err(OpenError::NotOurs { path: path() }),
+        Identity::Ours(found) if found > schema::VERSION => {
+            return Err(OpenError::TooNew { path: path(), found, known: schema::VERSION });
+        }
+        Identity::Ours(_) | Identity::Empty => {}
+    }
+    if conn.is_readonly("main").map_err(explain)? {
+        return Err(OpenError::ReadOnly { path: path() });
+    }
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
+    Ok(())
+}
+
+/// How large the log may stay after it was folded into the file.
+const LOG_BYTES_MAX: u32 = 64 * 1024 * 1024;
+/// Statements that are kept prepared; there are fewer.
+const STATEMENTS_MAX: usize = 64;
+
+fn set_up(conn: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
+    let explain = |source| explain(path, source);
+    let mode = turn_on_log(conn, options.busy_max).map_err(explain)?;
+    if mode != "wal" {
+        return Err(OpenError::NoLog { path: path.to_owned(), mode });
+    }
+    let synchronous = match options.synchronous {
+        Synchronous::Full => "FULL",
+        Synchronous::Normal => "NORMAL",
+    };
+    conn.pragma_update(None, "synchronous", synchronous).map_err(explain)?;
+    conn.pragma_update(None, "foreign_keys", true).map_err(explain)?;
+    conn.pragma_update(None, "trusted_schema", false).map_err(explain)?;
+    conn.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX).map_err(explain)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    match schema::migrate(conn).map_err(explain)? {
+        found if found > schema::VERSION => {
+            Err(OpenError::TooNew { path: path.to_owned(), found, known: schema::VERSION })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Turns the write-ahead log on; SQLite does not wait by itself when another process does the same.
+fn turn_on_log(conn: &Connection, busy_max: Duration) -> rusqlite::Result<String> {
+    let start = Instant::now();
+    loop {
+        let mode = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0));
+        match mode {
+            Err(err) if failure(&err) == Failure::Busy && start.elapsed() < busy_max => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            mode => return mode,
+        }
+    }
+}
+
+/// Makes the name of a new file outlive a crash of the machine.
+fn sync_folder(path: &Path) -> Result<(), OpenError> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|source| OpenError::Path { path: folder.to_owned(), source })
+}
+
+fn explain(path: &Path, source: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match failure(&source) {
+        Failure::Busy => OpenError::Busy { path, source },
+        Failure::Full => OpenError::Full { path, source },
+        Failure::ReadOnly => OpenError::ReadOnly { path },
+        Failure::NotADatabase => OpenError::NotOurs { path },
+        Failure::Corrupt | Failure::Other => OpenError::Database { path, source },
+    }
+}

@@ -1,0 +1,221 @@
+//! What is read, each in one transaction.
+
+use orchestrator_core::port::StoreError;
+use orchestrator_core::{
+    Answer, BlobHash, CommandId, PlanRef, RunId, RunRecord, Seq, Snapshot, StoredEvent, TaskId,
+    TaskRecord,
+};
+use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, params};
+
+use crate::codec::{read_owner, read_plan, read_pool, read_run, read_task};
+use crate::error::{corrupt, read_error};
+use crate::row::Fields;
+use crate::table::{SQL, TASKS};
+
+/// A blob has other bytes than its address says.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("its bytes have the address {found}")]
+struct Altered {
+    found: BlobHash,
+}
+
+/// Something is not there that must be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the row is missing")]
+struct NoRow;
+
+/// Opens a transaction in which all reads see one state.
+fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
+    conn.transaction().map_err(read_error)
+}
+
+/// Reads all rows of a statement.
+fn rows<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let mut statement = conn.prepare_cached(sql).map_err(read_error)?;
+    let mut rows = statement.query(params).map_err(read_error)?;
+    let mut all = Vec::new();
+    while let Some(row) = rows.next().map_err(read_error)? {
+        all.push(read(row)?);
+    }
+    Ok(all)
+}
+
+/// The number by which all other tables name a run.
+pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Option<(i64, Seq)>> {
+    let mut statement = conn.prepare_cached("SELECT run, seq FROM runs WHERE id = ?1")?;
+    let number = |row: &Row<'_>| Ok((row.get(0)?, Seq(row.get::<_, i64>(1)?.cast_unsigned())));
+    statement.query_row([run.as_str()], number).optional()
+}
+
+pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot>, StoreError> {
+    let tx = reading(conn)?;
+    let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
+    let Some((seq, run)) = run_record(&tx, run, number)? else { return Ok(None) };
+    let mut place = 0..;
+    let tasks = rows(&tx, &SQL.tasks, [number], |row| {
+        let (found, task) = read_task(row)?;
+        let expected: u32 = place.next().unwrap_or(u32::MAX);
+        if found == expected {
+            Ok(task)
+        } else {
+            Err(corrupt(format!("table `{}`, the row with place {expected}", TASKS.name), NoRow))
+        }
+    })?;
+    let pools = rows(&tx, &SQL.pools, [number], read_pool)?;
+    let owners = rows(&tx, &SQL.owners, [number], read_owner)?;
+    let plans = run.plans.iter().map(|plan| plan_blob(&tx, number, plan));
+    let plans = plans.collect::<Result<_, _>>()?;
+    Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
+}
+
+fn run_record(
+    conn: &Connection,
+    run: &RunId,
+    number: i64,
+) -> Result<Option<(Seq, RunRecord)>, StoreError> {
+    let Some((seq, mut record)) = rows(conn, &SQL.run, [run.as_str()], read_run)?.pop() else {
+        return Ok(None);
+    };
+    record.plans = rows(conn, &SQL.plans, [number], read_plan)?;
+    Ok(Some((seq, record)))
+}
+
+pub(crate) fn header(
+    conn: &mut Connection,
+    run: &RunId,
+) -> Result<Option<(Seq, RunRecord)>, StoreError> {
+    let tx = reading(conn)?;
+    match run_number(&tx, run).map_err(read_error)? {
+        Some((number, _)) => run_record(&tx, run, number),
+        None => Ok(None),
+    }
+}
+
+pub(crate) fn task(
+    conn: &mut Connection,
+    run: &RunId,
+    task: &TaskId,
+) -> Result<Option<TaskRecord>, StoreError> {
+    let tx = reading(conn)?;
+    let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
+    let mut found = rows(&tx, &SQL.task, params![number, task.as_str()], read_task)?;
+    Ok(found.pop().map(|(_, record)| record))
+}
+
+pub(crate) fn events(
+    conn: &mut Connection,
+    run: &RunId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    const SQL: &str = "SELECT events.seq, body FROM events JOIN runs USING (run) \
+                       WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
+    let after = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    rows(conn, SQL, params![run.as_str(), after, limit], |row| {
+        let fields = &mut Fields::new("events", row);
+        Ok(StoredEvent { seq: Seq(fields.u64()?), event: fields.json()? })
+    })
+}
+
+pub(crate) fn blob(
+    conn: &mut Connection,
+    run: &RunId,
+    hash: &BlobHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    let tx = reading(conn)?;
+    match run_number(&tx, run).map_err(read_error)? {
+        Some((number, _)) => checked_blob(&tx, number, hash),
+        None => Ok(None),
+    }
+}
+
+fn checked_blob(
+    conn: &Connection,
+    run: i64,
+    hash: &BlobHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    const SQL: &str = "SELECT bytes FROM blobs WHERE run = ?1 AND hash = ?2";
+    let mut statement = conn.prepare_cached(SQL).map_err(read_error)?;
+    let bytes = statement.query_row(params![run, hash.as_str()], |row| row.get::<_, Vec<u8>>(0));
+    let Some(bytes) = bytes.optional().map_err(read_error)? else { return Ok(None) };
+    let found = BlobHash::of(&bytes);
+    if found == *hash {
+        Ok(Some(bytes))
+    } else {
+        Err(corrupt(format!("table `blobs`, row `{hash}`, column `bytes`"), Altered { found }))
+    }
+}
+
+fn plan_blob(conn: &Connection, run: i64, plan: &PlanRef) -> Result<Vec<u8>, StoreError> {
+    let place = || format!("table `blobs`, row `{}`", plan.blob);
+    checked_blob(conn, run, &plan.blob)?.ok_or_else(|| corrupt(place(), NoRow))
+}
+
+pub(crate) fn answer(
+    conn: &Connection,
+    run: &RunId,
+    command: &CommandId,
+) -> Result<Option<Answer>, StoreError> {
+    const SQL: &str = "SELECT commands.id, answer FROM commands JOIN runs USING (run) \
+                       WHERE runs.id = ?1 AND commands.id = ?2";
+    let mut found = rows(conn, SQL, [run.as_str(), command.as_str()], |row| {
+        let fields = &mut Fields::new("commands", row);
+        fields.text()?;
+        fields.json()
+    })?;
+    Ok(found.pop())
+}
+
+pub(crate) fn runs(conn: &mut Connection) -> Result<Vec<RunId>, StoreError> {
+    rows(conn, "SELECT id FROM runs ORDER BY id", [], |row| Fields::new("runs", row).parsed())
+}
+
+/// A number that differs when another connection committed in between, and the run's position when
+/// it does.
+pub(crate) fn position_if_changed(
+    conn: &mut Connection,
+    run: &RunId,
+    seen: Option<i64>,
+) -> Result<(i64, Option<Seq>), StoreError> {
+    let version = conn.pragma_query_value(None, "data_version", |row| row.get::<_, i64>(0));
+    let version = version.map_err(read_error)?;
+    if seen == Some(version) {
+        return Ok((version, None));
+    }
+    // Read after the version: what is newer than it changes the version again.
+    let number = run_number(conn, run).map_err(read_error)?;
+    Ok((version, number.map(|(_, seq)| seq)))
+}
+
+/// Whether a command of a run is there.
+pub(crate) fn has_command(
+    conn: &Connection,
+    run: i64,
+    command: &CommandId,
+) -> rusqlite::Result<bool> {
+    const SQL: &str = "SELECT 1 FROM commands WHERE run = ?1 AND id = ?2";
+    conn.prepare_cached(SQL)?.exists(params![run, command.as_str()])
+}
+
+/// When an owner showed last that it lives.
+pub(crate) fn touched_at(
+    conn: &Connection,
+    run: i64,
+    owner: &str,
+) -> rusqlite::Result<Option<u64>> {
+    const SQL: &str = "SELECT touched_at_ms FROM owners WHERE run = ?1 AND id = ?2";
+    let mut statement = conn.prepare_cached(SQL)?;
+    let touched = statement.query_row(params![run, owner], |row| row.get::<_, i64>(0));
+    Ok(touched.optional()?.map(i64::cast_unsigned))
+}
+
+/// The plans that are named now.
+pub(crate) fn plans(conn: &Connection, run: i64) -> Result<Vec<PlanRef>, StoreError> {
+    rows(conn, &SQL.plans, [run], read_plan)
+}

@@ -1,0 +1,103 @@
+//! The tables that records are kept in, and the statements that follow from their columns.
+
+use std::sync::LazyLock;
+
+/// A table and its columns, in the order in which rows are read and written.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) name: &'static str,
+    /// What a record replaces the one before it by.
+    key: &'static str,
+    columns: &'static [&'static str],
+}
+
+impl Table {
+    fn upsert(&self) -> String {
+        let Self { name, key, columns } = self;
+        let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
+        let sets: Vec<String> = columns.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+        format!(
+            "INSERT INTO {name} ({}) VALUES ({}) ON CONFLICT ({key}) DO UPDATE SET {}",
+            columns.join(", "),
+            places.join(", "),
+            sets.join(", "),
+        )
+    }
+
+    /// Selects all columns of a record, its name first and without its run's number.
+    fn select(&self, which: &str) -> String {
+        let columns: Vec<&str> = self.columns.iter().copied().filter(|name| *name != "run").collect();
+        format!("SELECT {} FROM {} WHERE {which}", columns.join(", "), self.name)
+    }
+}
+
+pub(crate) const RUNS: Table = Table {
+    name: "runs",
+    key: "id",
+    columns: &[
+        "id", "seq", "state", "state_reason", "budget_micros", "spent_micros", "reserved_micros",
+        "last_at_ms", "last_token", "driver", "open", "deferred", "leased", "stopping", "done",
+        "escalated", "cancelled", "rules", "anchor",
+    ],
+};
+
+pub(crate) const PLANS: Table =
+    Table { name: "plans", key: "run, position", columns: &["position", "run", "hash", "tasks"] };
+
+pub(crate) const TASKS: Table = Table {
+    name: "tasks",
+    key: "run, place",
+    columns: &[
+        "id", "run", "place", "stage", "attempt", "rejections", "interruptions", "dispatches",
+        "extra_retries", "extra_dispatches", "feedback", "signature", "restart", "holds_scope",
+        "workspace_token", "session", "candidate_change", "candidate_base", "intent_onto",
+        "intent_merged", "last_token", "settled_micros", "refused_token", "spent_micros",
+        "since_ms", "phase", "deferred_until_ms", "why", "lease_token", "lease_owner",
+        "lease_granted_at_ms", "lease_hard_stop_ms", "lease_reserved_micros", "completion",
+        "merged_change", "cause", "cause_text", "kept",
+    ],
+};
+
+pub(crate) const POOLS: Table = Table {
+    name: "pools",
+    key: "run, name",
+    columns: &["name", "run", "permits", "closed_until_ms"],
+};
+
+pub(crate) const OWNERS: Table = Table {
+    name: "owners",
+    key: "run, id",
+    columns: &[
+        "id", "run", "host", "boot_id", "pid", "start_time", "touched_at_ms", "ttl_ms", "ended",
+    ],
+};
+
+/// Statements made once.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) run: String,
+    pub(crate) plans: String,
+    pub(crate) tasks: String,
+    pub(crate) task: String,
+    pub(crate) pools: String,
+    pub(crate) owners: String,
+    pub(crate) put_run: String,
+    pub(crate) put_plan: String,
+    pub(crate) put_task: String,
+    pub(crate) put_pool: String,
+    pub(crate) put_owner: String,
+}
+
+pub(crate) static SQL: LazyLock<Statements> = LazyLock::new(|| Statements {
+    run: RUNS.select("id = ?1"),
+    plans: PLANS.select("run = ?1 ORDER BY position"),
+    tasks: TASKS.select("run = ?1 ORDER BY place"),
+    task: TASKS.select("run = ?1 AND id = ?2"),
+    pools: POOLS.select("run = ?1 ORDER BY name"),
+    owners: OWNERS.select("run = ?1 ORDER BY id"),
+    put_run: RUNS.upsert(),
+    put_plan: PLANS.upsert(),
+    put_task: TASKS.upsert(),
+    put_pool: POOLS.upsert(),
+    put_owner: OWNERS.upsert(),
+});

@@ -1,0 +1,189 @@
+//! What is written, each in one transaction that takes the write lock at its start.
+
+use std::collections::BTreeSet;
+
+use orchestrator_core::port::{Commit, CommitError, StoreError};
+use orchestrator_core::{
+    Answer, BlobHash, CommandId, OwnerId, OwnerRecord, PlanRef, RunId, Seq, Timestamp,
+};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params, params_from_iter};
+
+use crate::codec::{owner_row, plan_row, pool_row, run_row, task_row};
+use crate::error::{end_error, read_error, write_error};
+use crate::read;
+use crate::row::{Bound, int, json};
+use crate::table::SQL;
+
+/// The first commit of a run came without the run's record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the first commit of run `{run}` must bring the run's record")]
+struct NoRunRecord {
+    run: RunId,
+}
+
+/// Takes the write lock at once: a transaction that reads first and writes later could find that
+/// another one wrote in between, and would fail without waiting.
+fn writing(conn: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
+    conn.transaction_with_behavior(TransactionBehavior::Immediate)
+}
+
+pub(crate) fn commit(
+    conn: &mut Connection,
+    run: &RunId,
+    commit: &Commit,
+) -> Result<Seq, CommitError> {
+    let tx = writing(conn).map_err(write_error)?;
+    let known = read::run_number(&tx, run).map_err(write_error)?;
+    if let Some(command) = repeated(&tx, known.map(|(run, _)| run), &commit.commands)? {
+        return Err(CommitError::Repeated { command });
+    }
+    let now = known.map_or(Seq(0), |(_, seq)| seq);
+    if now != commit.expected {
+        return Err(CommitError::Moved { now });
+    }
+    let seq = now.plus(commit.events.len() as u64);
+    let number = put_run(&tx, run, known.map(|(run, _)| run), seq, commit)?;
+    put_all(&tx, number, seq, commit).map_err(write_error)?;
+    tx.commit().map_err(end_error)?;
+    Ok(seq)
+}
+
+/// The first command that the run has had before, or that stands twice.
+fn repeated(
+    tx: &Transaction<'_>,
+    run: Option<i64>,
+    commands: &[(CommandId, Answer)],
+) -> Result<Option<CommandId>, CommitError> {
+    let mut seen = BTreeSet::new();
+    for (id, _) in commands {
+        let is_known = match run {
+            Some(run) => read::has_command(tx, run, id).map_err(write_error)?,
+            None => false,
+        };
+        if is_known || !seen.insert(id) {
+            return Ok(Some(id.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes the run's row and plans, and returns the number of the run.
+fn put_run(
+    tx: &Transaction<'_>,
+    run: &RunId,
+    known: Option<i64>,
+    seq: Seq,
+    commit: &Commit,
+) -> Result<i64, CommitError> {
+    let number = match (known, &commit.records.run) {
+        (Some(number), None) => {
+            let mut statement = tx
+                .prepare_cached("UPDATE runs SET seq = ?2 WHERE run = ?1")
+                .map_err(write_error)?;
+            statement.execute(params![number, int(seq.0)]).map_err(write_error)?;
+            return Ok(number);
+        }
+        (None, None) => {
+            let cause = Box::new(NoRunRecord { run: run.clone() });
+            return Err(CommitError::Failed(StoreError::Unavailable(cause)));
+        }
+        (Some(number), Some(record)) => {
+            put(tx, &SQL.put_run, run_row(seq, record)).map_err(write_error)?;
+            number
+        }
+        (None, Some(record)) => {
+            put(tx, &SQL.put_run, run_row(seq, record)).map_err(write_error)?;
+            tx.last_insert_rowid()
+        }
+    };
+    let plans = commit.records.run.as_ref().map_or(&[][..], |record| &record.plans);
+    if read::plans(tx, number).map_err(CommitError::Failed)? != plans {
+        put_plans(tx, number, plans).map_err(write_error)?;
+    }
+    Ok(number)
+}
+
+fn put_plans(tx: &Transaction<'_>, run: i64, plans: &[PlanRef]) -> rusqlite::Result<()> {
+    tx.execute("DELETE FROM plans WHERE run = ?1", [run])?;
+    for (position, plan) in plans.iter().enumerate() {
+        put(tx, &SQL.put_plan, plan_row(run, position, plan))?;
+    }
+    Ok(())
+}
+
+fn put(tx: &Transaction<'_>, sql: &str, row: Vec<Bound<'_>>) -> rusqlite::Result<()> {
+    tx.prepare_cached(sql)?.execute(params_from_iter(row))?;
+    Ok(())
+}
+
+fn put_all(tx: &Transaction<'_>, run: i64, seq: Seq, commit: &Commit) -> rusqlite::Result<()> {
+    const COMMAND: &str = "INSERT INTO commands (run, id, seq, answer) VALUES (?1, ?2, ?3, ?4)";
+    const EVENT: &str = "INSERT INTO events (run, seq, body) VALUES (?1, ?2, ?3)";
+    const BLOB: &str =
+        "INSERT INTO blobs (run, hash, bytes) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+    let mut statement = tx.prepare_cached(COMMAND)?;
+    for (id, answer) in &commit.commands {
+        statement.execute(params![run, id.as_str(), int(seq.0), json(answer)])?;
+    }
+    let mut statement = tx.prepare_cached(EVENT)?;
+    for (event, at) in commit.events.iter().zip(commit.expected.0 + 1..) {
+        statement.execute(params![run, int(at), json(event)])?;
+    }
+    let mut statement = tx.prepare_cached(BLOB)?;
+    for bytes in &commit.blobs {
+        statement.execute(params![run, BlobHash::of(bytes).as_str(), bytes])?;
+    }
+    let mut statement = tx.prepare_cached(&SQL.put_task)?;
+    for (place, record) in &commit.records.tasks {
+        statement.execute(params_from_iter(task_row(run, *place, record)))?;
+    }
+    for record in &commit.records.pools {
+        put(tx, &SQL.put_pool, pool_row(run, record))?;
+    }
+    for record in &commit.records.owners {
+        put_owner(tx, run, record)?;
+    }
+    Ok(())
+}
+
+fn put_owner(tx: &Transaction<'_>, run: i64, record: &OwnerRecord) -> rusqlite::Result<()> {
+    let before = read::touched_at(tx, run, record.owner.id.as_str())?;
+    let touched_at = record.touched_at.max(Timestamp(before.unwrap_or(0)));
+    put(tx, &SQL.put_owner, owner_row(run, record, touched_at))
+}
+
+/// Reads what a command got back, once nobody is writing any more.
+pub(crate) fn answer(
+    conn: &mut Connection,
+    run: &RunId,
+    command: &CommandId,
+) -> Result<Option<Answer>, StoreError> {
+    let tx = writing(conn).map_err(read_error)?;
+    read::answer(&tx, run, command)
+}
+
+pub(crate) fn touch(
+    conn: &mut Connection,
+    run: &RunId,
+    owner: &OwnerId,
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    const SQL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND id = ?2";
+    let tx = writing(conn)?;
+    let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
+    let before = read::touched_at(&tx, run, owner.as_str())?;
+    if before.is_none_or(|before| before >= now.0) {
+        return Ok(());
+    }
+    tx.prepare_cached(SQL)?.execute(params![run, owner.as_str(), int(now.0)])?;
+    tx.commit()
+}
+
+pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite::Result<()> {
+    const SQL: &str = "DELETE FROM commands WHERE run = ?1 AND seq <= ?2";
+    let up_to = i64::try_from(up_to.0).unwrap_or(i64::MAX);
+    let tx = writing(conn)?;
+    let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
+    tx.prepare_cached(SQL)?.execute(params![run, up_to])?;
+    tx.commit()
+}
