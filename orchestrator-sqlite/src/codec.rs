@@ -5,8 +5,8 @@ use std::time::Duration;
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
     BlobHash, Candidate, Completion, Counts, Escalation, Extra, FencingToken, Lease, MergeIntent,
-    Owner, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq, TaskRecord,
-    Timestamp, Usd, millis,
+    Owner, OwnerId, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq, SessionId,
+    TaskRecord, Timestamp, Usd, millis,
 };
 use rusqlite::Row;
 
@@ -97,7 +97,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
         int(reserved.0),
         int(last_at.0),
         int(last_token.0),
-        opt_text(driver.as_ref().map(|owner| owner.as_str())),
+        opt_text(driver.as_ref().map(OwnerId::as_str)),
     ];
     row.extend(counts.map(|count| int(u64::from(count))));
     row.extend([json(rules), anchor.as_ref().map_or(NULL, json)]);
@@ -170,9 +170,7 @@ fn read_phase(fields: &mut Fields<'_>) -> Result<Phase, StoreError> {
     match phase {
         "open" => Ok(Phase::Open),
         "cancelled" => Ok(Phase::Cancelled),
-        "deferred" => {
-            Ok(Phase::Deferred { until: Timestamp(fields.u64()?), why: fields.word()? })
-        }
+        "deferred" => Ok(Phase::Deferred { until: Timestamp(fields.u64()?), why: fields.word()? }),
         "leased" => {
             fields.skip(2);
             Ok(Phase::Leased(read_lease(fields)?))
@@ -258,7 +256,7 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         word(restart),
         Bound::from(*holds_scope),
         opt_int(workspace.map(|token| token.0)),
-        opt_text(session.as_ref().map(|session| session.as_str())),
+        opt_text(session.as_ref().map(SessionId::as_str)),
         opt_text(candidate.as_ref().map(|candidate| candidate.change.as_str())),
         opt_text(candidate.as_ref().map(|candidate| candidate.base.as_str())),
         opt_text(intent.as_ref().map(|intent| intent.onto.as_str())),

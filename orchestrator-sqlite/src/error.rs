@@ -43,7 +43,9 @@ pub(crate) fn read_error(err: rusqlite::Error) -> StoreError {
             remedy: REMEDY_FILE.to_owned(),
             cause: Box::new(err),
         },
-        Failure::Full | Failure::ReadOnly | Failure::Other => StoreError::Unavailable(Box::new(err)),
+        Failure::Full | Failure::ReadOnly | Failure::Other => {
+            StoreError::Unavailable(Box::new(err))
+        }
     }
 }
 
@@ -52,7 +54,9 @@ pub(crate) fn write_error(err: rusqlite::Error) -> CommitError {
     match failure(&err) {
         Failure::Busy => CommitError::Busy(Box::new(err)),
         Failure::Full => CommitError::Full(Box::new(err)),
-        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => CommitError::Failed(read_error(err)),
+        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => {
+            CommitError::Failed(read_error(err))
+        }
     }
 }
 
@@ -64,7 +68,9 @@ pub(crate) fn end_error(err: rusqlite::Error) -> CommitError {
     match failure(&err) {
         Failure::Busy => CommitError::Busy(Box::new(err)),
         Failure::Full => CommitError::Full(Box::new(err)),
-        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => CommitError::Unknown(Box::new(err)),
+        Failure::ReadOnly | Failure::NotADatabase | Failure::Corrupt | Failure::Other => {
+            CommitError::Unknown(Box::new(err))
+        }
     }
 }
 

@@ -5,12 +5,12 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 /// Marks a file as ours: "Orch" in ASCII.
 pub(crate) const APPLICATION_ID: i32 = 0x4f72_6368;
 
+/// The format that this program writes.
+pub(crate) const VERSION: u32 = 1;
+
 /// Step `n` makes format `n + 1` of format `n`; format 0 is an empty file. A step that was released
 /// is never changed.
-const STEPS: [&str; 1] = [include_str!("schema/1.sql")];
-
-/// The format that this program writes.
-pub(crate) const VERSION: u32 = STEPS.len() as u32;
+const STEPS: [&str; VERSION as usize] = [include_str!("schema/1.sql")];
 
 /// What a file says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,8 @@ pub(crate) enum Identity {
 pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<Identity> {
     let id: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let objects: i64 = conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let objects: i64 =
+        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(match (id, u32::try_from(version)) {
         (APPLICATION_ID, Ok(version)) => Identity::Ours(version),
         (0, Ok(0)) if objects == 0 => Identity::Empty,

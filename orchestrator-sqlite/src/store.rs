@@ -38,10 +38,7 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`OpenError`] names the path and what would help; the file is left as it is.
-    pub async fn open(
-        path: impl Into<PathBuf>,
-        options: SqliteOptions,
-    ) -> Result<Self, OpenError> {
+    pub async fn open(path: impl Into<PathBuf>, options: SqliteOptions) -> Result<Self, OpenError> {
         let path = path.into();
         let failed = {
             let path = path.clone();

@@ -15,7 +15,8 @@ impl Table {
     fn upsert(&self) -> String {
         let Self { name, key, columns } = self;
         let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
-        let sets: Vec<String> = columns.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+        let sets: Vec<String> =
+            columns.iter().map(|name| format!("{name} = excluded.{name}")).collect();
         format!(
             "INSERT INTO {name} ({}) VALUES ({}) ON CONFLICT ({key}) DO UPDATE SET {}",
             columns.join(", "),
@@ -26,7 +27,8 @@ impl Table {
 
     /// Selects all columns of a record, its name first and without its run's number.
     fn select(&self, which: &str) -> String {
-        let columns: Vec<&str> = self.columns.iter().copied().filter(|name| *name != "run").collect();
+        let columns: Vec<&str> =
+            self.columns.iter().copied().filter(|name| *name != "run").collect();
         format!("SELECT {} FROM {} WHERE {which}", columns.join(", "), self.name)
     }
 }
@@ -35,9 +37,25 @@ pub(crate) const RUNS: Table = Table {
     name: "runs",
     key: "id",
     columns: &[
-        "id", "seq", "state", "state_reason", "budget_micros", "spent_micros", "reserved_micros",
-        "last_at_ms", "last_token", "driver", "open", "deferred", "leased", "stopping", "done",
-        "escalated", "cancelled", "rules", "anchor",
+        "id",
+        "seq",
+        "state",
+        "state_reason",
+        "budget_micros",
+        "spent_micros",
+        "reserved_micros",
+        "last_at_ms",
+        "last_token",
+        "driver",
+        "open",
+        "deferred",
+        "leased",
+        "stopping",
+        "done",
+        "escalated",
+        "cancelled",
+        "rules",
+        "anchor",
     ],
 };
 
@@ -48,13 +66,44 @@ pub(crate) const TASKS: Table = Table {
     name: "tasks",
     key: "run, place",
     columns: &[
-        "id", "run", "place", "stage", "attempt", "rejections", "interruptions", "dispatches",
-        "extra_retries", "extra_dispatches", "feedback", "signature", "restart", "holds_scope",
-        "workspace_token", "session", "candidate_change", "candidate_base", "intent_onto",
-        "intent_merged", "last_token", "settled_micros", "refused_token", "spent_micros",
-        "since_ms", "phase", "deferred_until_ms", "why", "lease_token", "lease_owner",
-        "lease_granted_at_ms", "lease_hard_stop_ms", "lease_reserved_micros", "completion",
-        "merged_change", "cause", "cause_text", "kept",
+        "id",
+        "run",
+        "place",
+        "stage",
+        "attempt",
+        "rejections",
+        "interruptions",
+        "dispatches",
+        "extra_retries",
+        "extra_dispatches",
+        "feedback",
+        "signature",
+        "restart",
+        "holds_scope",
+        "workspace_token",
+        "session",
+        "candidate_change",
+        "candidate_base",
+        "intent_onto",
+        "intent_merged",
+        "last_token",
+        "settled_micros",
+        "refused_token",
+        "spent_micros",
+        "since_ms",
+        "phase",
+        "deferred_until_ms",
+        "why",
+        "lease_token",
+        "lease_owner",
+        "lease_granted_at_ms",
+        "lease_hard_stop_ms",
+        "lease_reserved_micros",
+        "completion",
+        "merged_change",
+        "cause",
+        "cause_text",
+        "kept",
     ],
 };
 
@@ -68,7 +117,15 @@ pub(crate) const OWNERS: Table = Table {
     name: "owners",
     key: "run, id",
     columns: &[
-        "id", "run", "host", "boot_id", "pid", "start_time", "touched_at_ms", "ttl_ms", "ended",
+        "id",
+        "run",
+        "host",
+        "boot_id",
+        "pid",
+        "start_time",
+        "touched_at_ms",
+        "ttl_ms",
+        "ended",
     ],
 };
 

@@ -112,7 +112,7 @@ CREATE TABLE events (
     run            INTEGER NOT NULL REFERENCES runs (run),
     seq            INTEGER NOT NULL,
     body           TEXT    NOT NULL CHECK (json_valid(body)),
-    at_ms          INTEGER AS (body ->> '$.at'),
+    at_ms          ANY     AS (body ->> '$.at'),
     event          TEXT    AS (body ->> '$.event'),
     task           TEXT    AS (body ->> '$.task'),
     PRIMARY KEY (run, seq)

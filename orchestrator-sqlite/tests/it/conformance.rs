@@ -1,7 +1,7 @@
 //! The suite that every store passes.
 
-mod support;
-
 use orchestrator_core::store_conformance;
 
-store_conformance!(support::TempStore::new());
+use crate::support::TempStore;
+
+store_conformance!(TempStore::new());

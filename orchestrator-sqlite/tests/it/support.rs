@@ -10,21 +10,21 @@ use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 /// A fresh file that is gone when this is dropped.
-pub struct TempStore {
+pub(crate) struct TempStore {
     dir: TempDir,
 }
 
 impl TempStore {
-    pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().expect("a folder for the test") }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("run.db")
     }
 
-    pub async fn sqlite(&self) -> SqliteStore {
-        SqliteStore::open(self.path(), SqliteOptions::new()).await.unwrap()
+    pub(crate) async fn sqlite(&self) -> SqliteStore {
+        SqliteStore::open(self.path(), SqliteOptions::new()).await.expect("the store opens")
     }
 }
 
