@@ -36,6 +36,7 @@ pub(crate) fn read_run(row: &Row<'_>) -> Result<(Seq, RunRecord), StoreError> {
             escalated: fields.int()?,
             cancelled: fields.int()?,
         },
+        first_stage_failures: fields.int()?,
         rules: fields.json()?,
         anchor: fields.opt_json()?,
         plans: Vec::new(),
@@ -75,6 +76,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
         driver,
         anchor,
         plans: _,
+        first_stage_failures,
         counts,
     } = record;
     let (state, reason) = match state {
@@ -100,6 +102,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
         opt_text(driver.as_ref().map(OwnerId::as_str)),
     ];
     row.extend(counts.map(|count| int(u64::from(count))));
+    row.push(int(u64::from(*first_stage_failures)));
     row.extend([json(rules), anchor.as_ref().map_or(NULL, json)]);
     row
 }
@@ -124,6 +127,7 @@ pub(crate) fn read_task(row: &Row<'_>) -> Result<(u32, TaskRecord), StoreError> 
         id,
         stage: fields.int()?,
         attempt: fields.int()?,
+        under_way: fields.raw()?,
         rejections: fields.int()?,
         interruptions: fields.int()?,
         dispatches: fields.int()?,
@@ -222,6 +226,7 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         phase,
         stage,
         attempt,
+        under_way,
         rejections,
         interruptions,
         dispatches,
@@ -246,6 +251,7 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         int(u64::from(place)),
         int(u64::from(*stage)),
         int(u64::from(*attempt)),
+        Bound::from(*under_way),
         int(u64::from(*rejections)),
         int(u64::from(*interruptions)),
         int(u64::from(*dispatches)),

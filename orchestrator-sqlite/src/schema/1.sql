@@ -20,6 +20,7 @@ CREATE TABLE runs (
     done           INTEGER NOT NULL,
     escalated      INTEGER NOT NULL,
     cancelled      INTEGER NOT NULL,
+    first_stage_failures INTEGER NOT NULL,
     rules          TEXT    NOT NULL CHECK (json_valid(rules)),
     anchor         TEXT    CHECK (json_valid(anchor))
 ) STRICT;
@@ -39,6 +40,7 @@ CREATE TABLE tasks (
     phase          TEXT    NOT NULL,
     stage          INTEGER NOT NULL,
     attempt        INTEGER NOT NULL,
+    under_way      INTEGER NOT NULL CHECK (under_way IN (0, 1)),
     rejections     INTEGER NOT NULL,
     interruptions  INTEGER NOT NULL,
     dispatches     INTEGER NOT NULL,
