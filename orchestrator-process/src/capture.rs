@@ -1,0 +1,190 @@
+//! Carrying out a short program whose output is wanted in memory.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::net::unix::pipe::Receiver;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::SpawnError;
+use crate::program::Program;
+use crate::run::{End, end_of, end_tree};
+use crate::spawn::{Output, Tree};
+
+/// What a short program answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// How it came to its end.
+    pub how: End,
+    /// How long it ran.
+    pub wall: Duration,
+    /// What it wrote to its standard output; the beginning when it was ended for writing too much.
+    pub stdout: Vec<u8>,
+    /// What it wrote to its standard error, or the beginning of it.
+    pub stderr: Vec<u8>,
+}
+
+impl Captured {
+    /// Whether it ended by itself with code 0.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.how == End::Exited(0)
+    }
+}
+
+/// Starts a program and returns what it wrote, once it has ended.
+///
+/// At most `bytes_max` bytes of each output are kept. A program that writes more to its standard
+/// output is ended ([`End::OutputLimit`]); what it writes beyond that to its standard error is
+/// dropped. Of the limits, `wall` and `grace` hold.
+///
+/// A program without a marker is taken for one that leaves nothing outside its group: when it ends
+/// by itself, its group is killed, and nothing is looked for beyond that. One with a marker is
+/// cleared up after as [`run`](crate::run) does. When the returned future is dropped, the tree is
+/// killed in the background.
+///
+/// # Errors
+/// [`SpawnError`] when it could not be started.
+///
+/// # Panics
+/// Outside a tokio runtime with IO and time enabled.
+pub async fn capture(
+    program: &Program,
+    cancel: &CancellationToken,
+    bytes_max: usize,
+) -> Result<Captured, SpawnError> {
+    let mut tree = Tree::spawn(program, Output::Pipes).await?;
+    let begun = Instant::now();
+    let name = program.program.to_string_lossy();
+    let named = |err| SpawnError::from_spawn(&name, err);
+    let mut pipes = Pipes::of(&mut tree, bytes_max).map_err(named)?;
+    let wall_at = begun.checked_add(program.limits.wall);
+    let stopped = loop {
+        if pipes.stdout.is_over {
+            break Some(End::OutputLimit);
+        }
+        tokio::select! {
+            biased;
+            () = cancel.cancelled() => break Some(End::Cancelled),
+            () = at(wall_at) => break Some(End::WallLimit),
+            () = pipes.stdout.read() => {}
+            () = pipes.stderr.read() => {}
+            () = tree.exited() => break None,
+        }
+    };
+    let mut is_root_left = false;
+    if stopped.is_some() || program.marker.is_some() {
+        let swept = end_tree(&tree, stopped.is_some(), program.limits.grace).await;
+        is_root_left = swept.left.contains(&tree.pid());
+        if !swept.left.is_empty() {
+            tracing::warn!(left = ?swept.left, "processes could not be ended");
+        }
+    } else {
+        tree.signal_group(Signal::KILL);
+    }
+    let wall = begun.elapsed();
+    let how = match stopped {
+        Some(stopped) if is_root_left => stopped,
+        _ => {
+            let status = tree.reap().map_err(named)?;
+            stopped.unwrap_or_else(|| end_of(status))
+        }
+    };
+    let (stdout, stderr, is_over) = pipes.finish();
+    let how = if is_over && how == End::Exited(0) { End::OutputLimit } else { how };
+    Ok(Captured { how, wall, stdout, stderr })
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Pipes {
+    stdout: Pipe,
+    stderr: Pipe,
+}
+
+impl Pipes {
+    fn of(tree: &mut Tree, bytes_max: usize) -> io::Result<Self> {
+        let (stdout, stderr) =
+            tree.take_pipes().ok_or_else(|| io::Error::other("it was started without pipes"))?;
+        Ok(Self {
+            stdout: Pipe::new(stdout.into(), bytes_max)?,
+            stderr: Pipe::new(stderr.into(), bytes_max)?,
+        })
+    }
+
+    /// Takes what is there still, without waiting for others who may hold the pipes.
+    fn finish(mut self) -> (Vec<u8>, Vec<u8>, bool) {
+        self.stdout.drain();
+        self.stderr.drain();
+        (self.stdout.bytes, self.stderr.bytes, self.stdout.is_over)
+    }
+}
+
+struct Pipe {
+    receiver: Option<Receiver>,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+    /// Whether there was more than is kept.
+    is_over: bool,
+}
+
+impl Pipe {
+    fn new(fd: OwnedFd, bytes_max: usize) -> io::Result<Self> {
+        let receiver = Some(Receiver::from_owned_fd(fd)?);
+        Ok(Self { receiver, bytes: Vec::new(), bytes_max, is_over: false })
+    }
+
+    /// Waits for more and takes it; never returns once the other end is closed.
+    async fn read(&mut self) {
+        match &self.receiver {
+            None => std::future::pending().await,
+            Some(receiver) => {
+                if receiver.readable().await.is_err() {
+                    self.receiver = None;
+                }
+            }
+        }
+        self.take_piece();
+    }
+
+    /// Takes one piece of what is there; says whether there may be more.
+    fn take_piece(&mut self) -> bool {
+        let Some(receiver) = &self.receiver else { return false };
+        let mut piece = [0; 16 * 1024];
+        match receiver.try_read(&mut piece) {
+            Ok(0) => {
+                self.receiver = None;
+                false
+            }
+            Ok(read) => {
+                let room = self.bytes_max.saturating_sub(self.bytes.len());
+                self.is_over |= read > room;
+                self.bytes.extend_from_slice(piece.get(..read.min(room)).unwrap_or_default());
+                true
+            }
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => false,
+            Err(_) => {
+                self.receiver = None;
+                false
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        // A pipe holds 64 KiB unless somebody asked for more; what is written while this reads is
+        // of a process that could not be ended, and may be lost.
+        for _ in 0..1024 {
+            if !self.take_piece() {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Carrying out a program that works for long: watching it, and ending it in time.
+
+use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::SpawnError;
+use crate::follow::{Growing, Line, Lines};
+use crate::program::{Limits, Program};
+use crate::spawn::{Output, Tree};
+use crate::sweep::{self, Swept};
+
+/// How a program came to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It ended by itself, with this code.
+    Exited(i32),
+    /// It was ended by a signal that nobody here sent.
+    Signalled(i32),
+    /// It was ended because it reached its wall limit.
+    WallLimit,
+    /// It was ended because it gave no output for too long.
+    SilenceLimit,
+    /// It was ended because it gave too much output.
+    OutputLimit,
+    /// It was ended because that was asked for.
+    Cancelled,
+    /// It was ended because it lingered after its watcher had seen all that it waited for.
+    Lingered,
+}
+
+/// How a program ended, and what it left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ended {
+    /// How it came to its end.
+    pub how: End,
+    /// How long it ran.
+    pub wall: Duration,
+    /// How many bytes it wrote to its output files.
+    pub output_bytes: u64,
+    /// The last of its standard output, up to 8 KiB.
+    pub stdout_tail: String,
+    /// The last of its standard error, up to 8 KiB.
+    pub stderr_tail: String,
+    /// How many other processes of its tree had to be ended.
+    pub leftovers: usize,
+    /// The processes of its tree that could not be ended.
+    pub left: Vec<u32>,
+}
+
+/// Watches a program while it runs. Calls must be quick.
+pub trait Watch: Send {
+    /// It was started.
+    fn started(&mut self, pid: u32) {
+        _ = pid;
+    }
+
+    /// It has written this many bytes in all, and more than at the last call.
+    fn output(&mut self, bytes: u64) {
+        _ = bytes;
+    }
+
+    /// It wrote a line to its standard output file; called once for each, also for those that come
+    /// while it is being ended.
+    fn line(&mut self, line: Line<'_>) -> Flow {
+        _ = line;
+        Flow::Continue
+    }
+}
+
+/// Watches nothing.
+impl Watch for () {}
+
+/// What a watcher wants after a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// Go on.
+    Continue,
+    /// All that was waited for is there: the program may take this long to end by itself, and is
+    /// ended then. The first such answer counts.
+    EndAfter(Duration),
+}
+
+/// How much of each output is kept in memory at the end.
+const TAIL_BYTES_MAX: usize = 8 * 1024;
+/// How often files are looked at that grow, and at most that do not.
+const TICK_MIN: Duration = Duration::from_millis(20);
+const TICK_MAX: Duration = Duration::from_millis(500);
+/// How much is read before limits are looked at again.
+const READ_AT_ONCE: usize = 1 << 20;
+/// How long leftovers of a program that ended by itself have to end when asked.
+const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
+
+/// Starts a program, watches it, and returns when it and all that it started have ended.
+///
+/// It ends early when a limit is reached, when `cancel` is cancelled, or when the watcher has seen
+/// enough; then its group is sent `SIGTERM`, and after the grace the whole tree is killed.
+/// When the returned future is dropped, the tree is killed in the background.
+///
+/// # Errors
+/// [`SpawnError`] when it could not be started.
+///
+/// # Panics
+/// Outside a tokio runtime with IO and time enabled.
+pub async fn run(
+    program: &Program,
+    cancel: &CancellationToken,
+    watch: &mut dyn Watch,
+) -> Result<Ended, SpawnError> {
+    let mut logs = Logs::open(program)?;
+    let tree = Tree::spawn(program, Output::Files).await?;
+    watch.started(tree.pid());
+    let begun = Instant::now();
+    let limits = &program.limits;
+    let stopped = supervise(&tree, limits, &mut logs, cancel, watch).await;
+    let swept = end_tree(&tree, stopped.is_some(), limits.grace).await;
+    let wall = begun.elapsed();
+    let root_is_left = swept.left.contains(&tree.pid());
+    let how = match (stopped, root_is_left) {
+        (Some(stopped), true) => stopped,
+        (stopped, _) => {
+            let name = program.program.to_string_lossy();
+            let status = tree.reap().map_err(|err| SpawnError::from_spawn(&name, err))?;
+            stopped.unwrap_or_else(|| end_of(status))
+        }
+    };
+    if !swept.left.is_empty() {
+        tracing::warn!(left = ?swept.left, "processes could not be ended");
+    }
+    logs.read_to_end(watch);
+    Ok(Ended {
+        how,
+        wall,
+        output_bytes: logs.bytes(),
+        stdout_tail: tail(logs.stdout.as_ref()),
+        stderr_tail: tail(logs.stderr.as_ref()),
+        leftovers: swept.found.iter().filter(|id| Some(id.pid) != logs.root).count(),
+        left: swept.left,
+    })
+}
+
+/// Waits until the program ends, or for a reason to end it.
+async fn supervise(
+    tree: &Tree,
+    limits: &Limits,
+    logs: &mut Logs,
+    cancel: &CancellationToken,
+    watch: &mut dyn Watch,
+) -> Option<End> {
+    logs.root = Some(tree.pid());
+    let begun = Instant::now();
+    let mut grown_at = begun;
+    let mut end_at = None;
+    let mut tick = TICK_MIN;
+    loop {
+        let now = Instant::now();
+        let silent_at = limits.silence.and_then(|silence| grown_at.checked_add(silence));
+        let wall_at = begun.checked_add(limits.wall);
+        let reached = |at: Option<Instant>| at.is_some_and(|at| now >= at);
+        if logs.bytes() > limits.output_bytes_max {
+            return Some(End::OutputLimit);
+        } else if reached(end_at) {
+            return Some(End::Lingered);
+        } else if reached(wall_at) {
+            return Some(End::WallLimit);
+        } else if reached(silent_at) {
+            return Some(End::SilenceLimit);
+        }
+        let next = [end_at, wall_at, silent_at].into_iter().flatten().fold(now + tick, Ord::min);
+        tokio::select! {
+            biased;
+            () = tree.exited() => return None,
+            () = cancel.cancelled() => return Some(End::Cancelled),
+            () = sleep_until(next) => {}
+        }
+        match logs.read(watch) {
+            Read::Nothing => tick = (tick * 2).min(TICK_MAX),
+            Read::Some => (grown_at, tick) = (Instant::now(), TICK_MIN),
+            Read::MoreToCome => (grown_at, tick) = (Instant::now(), Duration::ZERO),
+        }
+        end_at = end_at.or_else(|| logs.end_after.map(|grace| Instant::now() + grace));
+    }
+}
+
+/// Ends what is there of the tree: all of it, or what the program left when it ended by itself.
+pub(crate) async fn end_tree(tree: &Tree, is_forced: bool, grace: Duration) -> Swept {
+    let (seeds, mut known) = (tree.seeds(), BTreeSet::new());
+    if !is_forced {
+        return sweep::end_all(&seeds, known, grace.min(LEFTOVER_GRACE)).await;
+    }
+    let begun = Instant::now();
+    // Those outside the group are noted now: they are hard to find once their parents are gone.
+    sweep::look(&seeds, &mut known).await;
+    tree.signal_group(Signal::TERM);
+    tree.signal_group(Signal::CONT);
+    timeout(grace, tree.exited()).await.ok();
+    sweep::end_all(&seeds, known, grace.saturating_sub(begun.elapsed())).await
+}
+
+pub(crate) fn end_of(status: ExitStatus) -> End {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => End::Exited(code),
+        (None, Some(signal)) => End::Signalled(signal),
+        // Linux has no third way to end.
+        (None, None) => End::Exited(-1),
+    }
+}
+
+fn tail(log: Option<&Growing>) -> String {
+    log.map_or_else(String::new, |log| {
+        String::from_utf8_lossy(&log.tail(TAIL_BYTES_MAX)).into_owned()
+    })
+}
+
+/// What a look at the output gave.
+enum Read {
+    Nothing,
+    Some,
+    MoreToCome,
+}
+
+/// The output files of a program.
+struct Logs {
+    stdout: Option<Growing>,
+    /// `None` also when it is the same file as the other.
+    stderr: Option<Growing>,
+    lines: Lines,
+    buffer: Vec<u8>,
+    bytes_seen: u64,
+    end_after: Option<Duration>,
+    root: Option<u32>,
+}
+
+impl Logs {
+    fn open(program: &Program) -> Result<Self, SpawnError> {
+        let open = |path: &Path| {
+            Growing::open(path).map_err(|source| SpawnError::File {
+                program: program.program.to_string_lossy().into_owned(),
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let stderr =
+            program.stderr.as_deref().filter(|path| program.stdout.as_deref() != Some(path));
+        Ok(Self {
+            stdout: program.stdout.as_deref().map(open).transpose()?,
+            stderr: stderr.map(open).transpose()?,
+            lines: Lines::new(program.limits.line_bytes_max),
+            buffer: vec![0; 64 * 1024],
+            bytes_seen: 0,
+            end_after: None,
+            root: None,
+        })
+    }
+
+    fn bytes(&self) -> u64 {
+        [&self.stdout, &self.stderr].into_iter().flatten().map(Growing::bytes).sum()
+    }
+
+    /// Reads what is new, but not for long at a time.
+    fn read(&mut self, watch: &mut dyn Watch) -> Read {
+        let mut read = 0;
+        while read < READ_AT_ONCE {
+            match self.read_piece(watch) {
+                0 => break,
+                more => read += more,
+            }
+        }
+        let bytes = self.bytes();
+        if bytes > self.bytes_seen {
+            self.bytes_seen = bytes;
+            watch.output(bytes);
+            return if read < READ_AT_ONCE { Read::Some } else { Read::MoreToCome };
+        }
+        if read > 0 { Read::MoreToCome } else { Read::Nothing }
+    }
+
+    fn read_piece(&mut self, watch: &mut dyn Watch) -> usize {
+        let Self { stdout: Some(stdout), buffer, lines, end_after, .. } = self else { return 0 };
+        let Some(piece) = stdout.read(buffer) else { return 0 };
+        lines.take(piece, &mut |line| {
+            if let Flow::EndAfter(grace) = watch.line(line) {
+                end_after.get_or_insert(grace);
+            }
+        });
+        piece.len()
+    }
+
+    fn read_to_end(&mut self, watch: &mut dyn Watch) {
+        // Not past what is there now: a process that could not be ended may go on writing.
+        let mut left = self.bytes();
+        while left > 0 {
+            match self.read_piece(watch) {
+                0 => break,
+                read => left = left.saturating_sub(read as u64),
+            }
+        }
+        self.lines.finish(&mut |line| {
+            watch.line(line);
+        });
+        let bytes = self.bytes();
+        if bytes > self.bytes_seen {
+            self.bytes_seen = bytes;
+            watch.output(bytes);
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Starting a program, and holding it until it is ended and reaped.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::thread;
+
+use rustix::process::{
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open,
+    set_parent_process_death_signal, setsid,
+};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+use crate::environment::Marker;
+use crate::error::{SpawnError, is_no_room};
+use crate::program::{Program, Stdin};
+use crate::sweep::{self, Seeds};
+
+/// Where the output goes.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// To the files that the program names.
+    Files,
+    /// Into pipes, which the caller reads.
+    Pipes,
+}
+
+/// A started program that is not reaped yet, so that its pid still means it and nothing else.
+///
+/// Dropping it ends the whole tree, in a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    held: Held,
+    pidfd: AsyncFd<OwnedFd>,
+}
+
+/// The child itself.
+#[derive(Debug)]
+struct Held {
+    child: Option<Child>,
+    pid: Pid,
+    marker: Option<Marker>,
+}
+
+impl Tree {
+    /// Starts a program.
+    pub(crate) async fn spawn(program: &Program, output: Output) -> Result<Self, SpawnError> {
+        let (command, name) = command(program, &output)?;
+        let (answer, started) = oneshot::channel();
+        let gone = |what: &str| SpawnError::Other {
+            program: name.clone(),
+            source: io::Error::other(what.to_owned()),
+        };
+        let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
+        let order = Order { command, marker: program.marker.clone(), answer };
+        spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
+        let started = started
+            .await
+            .map_err(|_| gone("the thread that starts programs ended"))?
+            .map_err(|err| SpawnError::from_spawn(&name, err))?;
+        let pidfd = watched(started.pidfd).map_err(|err| SpawnError::from_spawn(&name, err))?;
+        Ok(Self { held: started.held, pidfd })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.held.seeds().root.unwrap_or_default()
+    }
+
+    /// The pipes; once, and only when it was started with them.
+    pub(crate) fn take_pipes(&mut self) -> Option<(ChildStdout, ChildStderr)> {
+        let child = self.held.child.as_mut()?;
+        Some((child.stdout.take()?, child.stderr.take()?))
+    }
+
+    /// Returns when the program itself has ended; may be dropped and called again.
+    pub(crate) async fn exited(&self) {
+        // An error here means that the runtime is shutting down, which drops this future anyway.
+        if self.pidfd.readable().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Signals the program's group; it is not reaped, so the group is its own.
+    pub(crate) fn signal_group(&self, signal: Signal) {
+        // Nobody left to signal is what is wanted.
+        kill_process_group(self.held.pid, signal).ok();
+    }
+
+    /// By what the processes of this tree are found.
+    pub(crate) fn seeds(&self) -> Seeds {
+        self.held.seeds()
+    }
+
+    /// Takes the exit status; the program must have ended, and its pid may mean another one after.
+    pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
+        match self.held.child.take() {
+            Some(mut child) => child.wait(),
+            None => Err(io::Error::other("it was reaped before")),
+        }
+    }
+}
+
+impl Held {
+    fn seeds(&self) -> Seeds {
+        Seeds {
+            root: Some(self.pid.as_raw_nonzero().get().unsigned_abs()),
+            marker: self.marker.clone(),
+        }
+    }
+}
+
+impl Drop for Held {
+    /// Ends a tree that nobody waits for any more.
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        kill_process_group(self.pid, Signal::KILL).ok();
+        let seeds = self.seeds();
+        let end = move || {
+            let left = sweep::end_now(&seeds);
+            if !left.is_empty() {
+                tracing::warn!(?left, "processes of an abandoned program could not be ended");
+            }
+            if let Err(err) = child.wait() {
+                tracing::warn!(%err, "an abandoned program could not be reaped");
+            }
+        };
+        if let Err(err) = thread::Builder::new().name("orchestrator-end".to_owned()).spawn(end) {
+            tracing::warn!(%err, "no thread to end an abandoned program");
+        }
+    }
+}
+
+/// What the spawning thread is asked.
+struct Order {
+    command: Command,
+    marker: Option<Marker>,
+    answer: oneshot::Sender<io::Result<Started>>,
+}
+
+/// What it hands back; ends the program when nobody takes it.
+struct Started {
+    held: Held,
+    pidfd: OwnedFd,
+}
+
+/// The one thread that starts programs. It never ends: the kernel signals a child when the *thread*
+/// that started it ends.
+fn spawner() -> io::Result<&'static mpsc::Sender<Order>> {
+    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    if let Some(sender) = SPAWNER.get() {
+        return Ok(sender);
+    }
+    let _one_at_a_time = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(sender) = SPAWNER.get() {
+        return Ok(sender);
+    }
+    let (sender, orders) = mpsc::channel::<Order>();
+    thread::Builder::new().name("orchestrator-spawn".to_owned()).spawn(move || {
+        for Order { command, marker, answer } in orders {
+            // Whoever asked may be gone; then the program is ended by the drop.
+            answer.send(start(command, marker)).ok();
+        }
+    })?;
+    Ok(SPAWNER.get_or_init(|| sender))
+}
+
+/// Registers a descriptor with the runtime, which wakes whoever waits for the process to end.
+fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    #[expect(unsafe_code, reason = "the runtime has no safe way to register a descriptor")]
+    // SAFETY: `OwnedFd` keeps one valid descriptor open until it is dropped and always names that
+    // one; `Tree` never takes it out of the `AsyncFd` nor exchanges it.
+    unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }.map_err(io::Error::from)
+}
+
+fn start(mut command: Command, marker: Option<Marker>) -> io::Result<Started> {
+    let child = command.spawn()?;
+    let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let pid = raw.ok_or_else(|| io::Error::other("the system gave a pid out of range"))?;
+    let held = Held { child: Some(child), pid, marker };
+    let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+    Ok(Started { held, pidfd })
+}
+
+/// Makes the command, with all files open, so that each fault has its name.
+fn command(program: &Program, output: &Output) -> Result<(Command, String), SpawnError> {
+    let name = program.program.to_string_lossy().into_owned();
+    if let Some(cwd) = &program.cwd {
+        check_directory(cwd).map_err(|source| SpawnError::Directory {
+            program: name.clone(),
+            cwd: cwd.clone(),
+            source,
+        })?;
+    }
+    let path = resolve(program, &name)?;
+    let mut command = Command::new(path);
+    command.arg0(&program.program).args(&program.args).env_clear().envs(program.environment.iter());
+    if let Some(marker) = &program.marker {
+        command.env(Marker::NAME, marker.as_str());
+    }
+    if let Some(cwd) = &program.cwd {
+        command.current_dir(cwd);
+    }
+    command.stdin(stdin(program, &name)?);
+    match output {
+        Output::Pipes => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Output::Files => {
+            for file in [&program.stdout, &program.stderr].into_iter().flatten() {
+                make_parent(file).map_err(|err| file_error(&name, file, err))?;
+            }
+            command.stdout(append(program.stdout.as_deref(), &name)?);
+            command.stderr(append(program.stderr.as_deref(), &name)?);
+        }
+    }
+    isolate(&mut command);
+    Ok((command, name))
+}
+
+fn check_directory(dir: &Path) -> io::Result<()> {
+    if std::fs::metadata(dir)?.is_dir() {
+        Ok(rustix::fs::access(dir, rustix::fs::Access::EXEC_OK)?)
+    } else {
+        Err(io::Error::from(io::ErrorKind::NotADirectory))
+    }
+}
+
+fn make_parent(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)
+}
+
+fn file_error(program: &str, path: &Path, source: io::Error) -> SpawnError {
+    let program = program.to_owned();
+    if is_no_room(&source) {
+        return SpawnError::NoRoom { program, source };
+    }
+    SpawnError::File { program, path: path.to_owned(), source }
+}
+
+fn stdin(program: &Program, name: &str) -> Result<Stdio, SpawnError> {
+    match &program.stdin {
+        Stdin::Closed => Ok(Stdio::null()),
+        Stdin::File(path) => {
+            let file = File::open(path).map_err(|err| file_error(name, path, err))?;
+            Ok(file.into())
+        }
+        Stdin::Bytes(bytes) => {
+            let file = memory_file(bytes)
+                .map_err(|err| file_error(name, Path::new("a file in memory"), err))?;
+            Ok(file.into())
+        }
+    }
+}
+
+/// A file in memory that holds these bytes: unlike a pipe it needs nobody to feed it.
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("stdin", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn append(path: Option<&Path>, name: &str) -> Result<Stdio, SpawnError> {
+    let Some(path) = path else { return Ok(Stdio::null()) };
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(|err| file_error(name, path, err))?;
+    Ok(file.into())
+}
+
+/// Where a program that is named without a `/` is looked for when its environment has no `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Finds the program as `execvp` would, but says what is wrong where it would not.
+fn resolve(program: &Program, name: &str) -> Result<PathBuf, SpawnError> {
+    let as_path = Path::new(&program.program);
+    let base = program.cwd.clone().unwrap_or_default();
+    if program.program.as_encoded_bytes().contains(&b'/') {
+        let path = base.join(as_path);
+        return match std::fs::metadata(&path) {
+            Ok(_) => check_executable(path, name),
+            Err(_) => Err(SpawnError::NotFound {
+                program: name.to_owned(),
+                searched: format!("`{}`", path.display()),
+            }),
+        };
+    }
+    let search = program.environment.get("PATH").unwrap_or_else(|| PATH_DEFAULT.as_ref());
+    let mut refused = None;
+    let named = !program.program.is_empty();
+    for dir in std::env::split_paths(search).filter(|_| named) {
+        let path = base.join(dir).join(as_path);
+        if std::fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            match check_executable(path, name) {
+                Ok(path) => return Ok(path),
+                Err(err) => refused = refused.or(Some(err)),
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(|| SpawnError::NotFound {
+        program: name.to_owned(),
+        searched: format!("PATH `{}`", search.to_string_lossy()),
+    }))
+}
+
+fn check_executable(path: PathBuf, name: &str) -> Result<PathBuf, SpawnError> {
+    let refuse = |why| SpawnError::NotExecutable { program: name.to_owned(), why };
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+        return Err(refuse("it is a directory"));
+    }
+    match rustix::fs::access(&path, rustix::fs::Access::EXEC_OK) {
+        Ok(()) => Ok(path),
+        Err(_) => Err(refuse("it lacks the permission: `chmod +x` it")),
+    }
+}
+
+/// Gives the child a session of its own, no file but its three, default signals, and an end when
+/// this process ends.
+fn isolate(command: &mut Command) {
+    let parent = getpid();
+    let in_child = move || {
+        setsid()?;
+        set_parent_process_death_signal(Some(Signal::TERM))?;
+        if getppid() != Some(parent) {
+            // The parent ended before the line above took effect, so the signal will not come.
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        #[expect(unsafe_code, reason = "no safe wrapper sets a disposition or a range of flags")]
+        // SAFETY: both are system calls (`signal` is async-signal-safe by POSIX) that take integers
+        // and touch no memory of this program. `SIG_DFL` runs no handler. Files from 3 on are only
+        // marked to be closed by `execve`, so that the pipe of `Command` still works; an old kernel
+        // refuses that, and then only files that were never marked stay open.
+        unsafe {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD]
+            {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        }
+        Ok(())
+    };
+    #[expect(unsafe_code, reason = "a session and a parent-death signal are set in the child only")]
+    // SAFETY: between fork and exec only async-signal-safe calls may happen, since another thread
+    // may have held any lock at the fork. `in_child` makes system calls only, allocates nothing,
+    // takes no lock and cannot panic; what it captures is an integer.
+    unsafe {
+        command.pre_exec(in_child);
+    }
+}

@@ -1,0 +1,57 @@
+//! Starts real programs and looks at what becomes of them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
+
+mod ending;
+mod running;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use orchestrator_process::{Ended, Environment, Limits, Program, SpawnError, Watch, run};
+use tokio_util::sync::CancellationToken;
+
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A shell that runs this script in this directory, with its output in `out` and `err` there.
+fn sh(dir: &Path, script: &str) -> Program {
+    Program::new("sh")
+        .args(["-c", script])
+        .cwd(dir)
+        .environment(Environment::empty().passing(["PATH"]))
+        .stdout_file(dir.join("out"))
+        .stderr_file(dir.join("err"))
+        .limits(Limits::new(LONG).with_grace(Duration::from_millis(300)))
+}
+
+async fn ended(program: &Program, watch: &mut dyn Watch) -> Result<Ended, SpawnError> {
+    run(program, &CancellationToken::new(), watch).await
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// Waits until the condition holds.
+async fn until(what: &str, mut holds: impl FnMut() -> bool + Send) {
+    let deadline = Instant::now() + LONG;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Waits until a file holds a pid on its first line.
+async fn pid_in(path: PathBuf) -> u32 {
+    let pid = || read(&path).lines().next().and_then(|line| line.trim().parse().ok());
+    until("a pid in a file", || read(&path).ends_with('\n') && pid().is_some()).await;
+    pid().unwrap()
+}
+
+/// Whether a process lives; one that waits to be reaped does not.
+fn is_alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with(['Z', 'X']))
+}
