@@ -31,8 +31,8 @@ pub struct RetryRules {
 impl Default for RetryRules {
     fn default() -> Self {
         Self {
-            interruptions_max: 10,
-            dispatches_spare: 30,
+            interruptions_max: 30,
+            dispatches_spare: 60,
             backoff: Duration::from_secs(5),
             backoff_max: Duration::from_secs(600),
             same_failure_escalates: true,

@@ -283,3 +283,29 @@ async fn each_verify_command_is_tried_once_before_anything_is_spent() {
     assert_eq!(tried[0].tasks, [id("a"), id("b")]);
     assert!(world.store.runs().await.unwrap().is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_was_taken_for_dead_stops_when_it_notices() {
+    let world = World::new(|cx| {
+        if cx.token.0 == 1 {
+            return StageEnd::interrupted(Interruption::Silence);
+        }
+        StageEnd::passed()
+    });
+    let (first, plan) = (world.orchestrator(), plan(&[("a", &[])]));
+    let stop = CancellationToken::new();
+    let driving = tokio::spawn({
+        let stop = stop.clone();
+        async move { first.drive(Some(plan), stop).await }
+    });
+    while world.recorder.events().len() < 4 {
+        tokio::task::yield_now().await;
+    }
+    world.host.die();
+    let next = World { host: world.host.process(2), ..world.clone() };
+    assert_eq!(next.drive(None).await.unwrap(), RunEnd::Completed);
+    // Its stage ends, and with the result it finds the run in other hands.
+    stop.cancel();
+    assert!(driving.await.unwrap().is_err());
+    assert_eq!(world.target.merged().len(), 1);
+}

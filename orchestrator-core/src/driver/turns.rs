@@ -95,8 +95,8 @@ impl Turns {
         self.end_leftovers();
         let ended = loop {
             if let Err(err) = self.turn().await {
-                // The store does not take what happens: nothing new may start, and what runs ends.
-                error!(error = %err, "the run cannot be written on");
+                // Nothing new may start, and what runs ends.
+                error!(error = %err, "the run cannot be driven on");
                 self.halt().await;
                 return Err(err);
             }
@@ -116,6 +116,7 @@ impl Turns {
     async fn turn(&mut self) -> Result<(), RunError> {
         let commands = std::mem::take(&mut self.pending);
         let turn = self.ledger.turn(&commands, !self.is_stopping()).await?;
+        self.still_driving()?;
         self.answer(&turn);
         self.tell(&turn.events);
         for stored in &turn.events {
@@ -125,6 +126,18 @@ impl Turns {
             self.start(grant);
         }
         Ok(())
+    }
+
+    /// Another process may have taken over, being told that this one has ended.
+    fn still_driving(&self) -> Result<(), RunError> {
+        let engine = &self.ledger.engine;
+        let driver = engine.run().and_then(|run| run.driver.as_ref());
+        if driver == Some(&self.ledger.owner) {
+            return Ok(());
+        }
+        let record = engine.owners().find(|record| Some(&record.owner.id) == driver);
+        let owner = record.map_or_else(|| self.ports.host.this_process(), |one| one.owner.clone());
+        Err(RunError::DriverRunning { run: self.config.run.clone(), owner: Box::new(owner) })
     }
 
     fn answer(&mut self, turn: &Turn) {
