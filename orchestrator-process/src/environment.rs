@@ -109,6 +109,16 @@ impl Marker {
         Self(format!("{}/{token}", run.slug()))
     }
 
+    /// A marker for something that belongs to no lease, different from each other one of this host.
+    #[must_use]
+    pub(crate) fn unique() -> Self {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // A run's slug never begins with a dot, so no lease has this marker.
+        Self(format!(".{pid}/{count}"))
+    }
+
     /// The value of the variable.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -15,21 +15,31 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("orchestrator-process finds processes in /proc and holds them by pidfd: Linux only");
 
+mod activity;
 mod capture;
 mod environment;
 mod error;
+mod excerpt;
 mod follow;
+mod host;
 mod program;
+mod question;
 mod run;
+mod runner;
 mod spawn;
 mod sweep;
 mod table;
+mod verifier;
 
 pub use self::{
     capture::{Captured, capture},
     environment::{Environment, Marker},
     error::SpawnError,
     follow::Line,
+    host::{HostError, LeftoversError, LocalHost, end_leftovers},
     program::{Limits, Program},
+    question::{QUESTION_BYTES_MAX, QUESTION_FILE, take_question},
     run::{End, Ended, Flow, Watch, run},
+    runner::CommandRunner,
+    verifier::CommandVerifier,
 };

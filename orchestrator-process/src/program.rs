@@ -1,6 +1,7 @@
 //! What to start, and within which limits.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,6 +134,13 @@ impl Program {
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.program.to_string_lossy())?;
+        self.args.iter().try_for_each(|arg| write!(f, " {}", arg.to_string_lossy()))
     }
 }
 

@@ -3,7 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
 mod ending;
+mod leftovers;
 mod running;
+mod stages;
 
 use std::fs;
 use std::path::{Path, PathBuf};

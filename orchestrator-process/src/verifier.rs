@@ -1,0 +1,150 @@
+//! Judging a candidate by the exit code of a command.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orchestrator_core::port::{StageContext, Trial, Verifier, Workspace};
+use orchestrator_core::{Interruption, Outcome, StageEnd, VerifyCommand};
+use tokio_util::sync::CancellationToken;
+
+use crate::activity::Reporting;
+use crate::environment::{Environment, Marker};
+use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
+use crate::program::{Limits, Program};
+use crate::run::{End, run};
+
+/// Runs a task's verify command in its workspace: exit code 0 is `Passed`, any other is `Rejected`
+/// with the command, its exit code and the head and tail of its output.
+///
+/// The output of both kinds goes to `output.log` in the directory of the grant. The command finds
+/// its end of input at once.
+#[derive(Debug, Clone)]
+pub struct CommandVerifier {
+    environment: Environment,
+    trial_wall: Duration,
+    output_bytes_max: u64,
+    grace: Duration,
+}
+
+impl Default for CommandVerifier {
+    /// With the environment that tools commonly need.
+    fn default() -> Self {
+        Self::new(Environment::tools())
+    }
+}
+
+impl CommandVerifier {
+    /// A verifier whose commands find this environment and nothing else.
+    #[must_use]
+    pub const fn new(environment: Environment) -> Self {
+        Self {
+            environment,
+            trial_wall: Duration::from_secs(15 * 60),
+            output_bytes_max: 256 << 20,
+            grace: Duration::from_secs(5),
+        }
+    }
+
+    /// With this wall limit for a trial on an untouched tree; 15 minutes otherwise.
+    #[must_use]
+    pub const fn with_trial_wall(mut self, wall: Duration) -> Self {
+        self.trial_wall = wall;
+        self
+    }
+
+    /// With this limit of a command's output; 256 MiB otherwise.
+    #[must_use]
+    pub const fn with_output_bytes_max(mut self, bytes: u64) -> Self {
+        self.output_bytes_max = bytes;
+        self
+    }
+
+    fn program(&self, command: &VerifyCommand, at: &Path, log: &Path, wall: Duration) -> Program {
+        let program = match command {
+            VerifyCommand::Shell(line) => Program::new("sh").args(["-c", line]),
+            VerifyCommand::Argv(words) => {
+                let program = words.first().map_or("", String::as_str);
+                Program::new(program).args(words.iter().skip(1))
+            }
+        };
+        let limits =
+            Limits::new(wall).with_output_bytes_max(self.output_bytes_max).with_grace(self.grace);
+        program
+            .cwd(at)
+            .environment(self.environment.clone())
+            .stdout_file(log)
+            .stderr_file(log)
+            .limits(limits)
+    }
+}
+
+#[async_trait]
+impl Verifier for CommandVerifier {
+    async fn verify(&self, cx: &StageContext) -> StageEnd {
+        let Some(command) = &cx.task.verify else {
+            let error = format!("task `{}` has no verify command: give it one", cx.task.id);
+            return StageEnd::free(Outcome::Fatal { error });
+        };
+        let log = cx.dir.join("output.log");
+        let program = self
+            .program(command, &cx.workspace.path, &log, cx.stage.timeout)
+            .marker(Marker::of(&cx.run, cx.token));
+        let mut report = Reporting::new(cx, &log);
+        let ended = match run(&program, &cx.cancel, &mut report).await {
+            Ok(ended) => ended,
+            Err(err) => return StageEnd::free(err.outcome()),
+        };
+        match ended.how {
+            End::Exited(0) => StageEnd::passed(),
+            End::Cancelled => StageEnd::interrupted(Interruption::Shutdown),
+            // Nobody but the system or a person sends these; they say nothing about the work.
+            End::Signalled(libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP) => {
+                StageEnd::interrupted(Interruption::Killed)
+            }
+            end @ (End::Exited(_)
+            | End::Signalled(_)
+            | End::WallLimit
+            | End::SilenceLimit
+            | End::OutputLimit
+            | End::Lingered) => StageEnd::rejected(feedback(
+                "The verify command",
+                &command.to_string(),
+                &how(end, cx.stage.timeout),
+                &excerpt(&log, FEEDBACK_BYTES_MAX - 2048),
+            )),
+        }
+    }
+
+    async fn try_on(&self, command: &VerifyCommand, workspace: &Workspace) -> Trial {
+        let marker = Marker::unique();
+        let log = trial_log(&workspace.aside, &marker);
+        let program = self.program(command, &workspace.path, &log, self.trial_wall).marker(marker);
+        let ended = match run(&program, &CancellationToken::new(), &mut ()).await {
+            Ok(ended) => ended,
+            Err(err) => return Trial::NotRunnable { why: err.chain() },
+        };
+        match ended.how {
+            End::Exited(0) => Trial::Passes,
+            end @ End::Exited(126 | 127) => Trial::NotRunnable {
+                why: feedback(
+                    "The command",
+                    &command.to_string(),
+                    &how(end, self.trial_wall),
+                    &ended.stdout_tail,
+                ),
+            },
+            End::Exited(_)
+            | End::Signalled(_)
+            | End::WallLimit
+            | End::SilenceLimit
+            | End::OutputLimit
+            | End::Cancelled
+            | End::Lingered => Trial::Fails,
+        }
+    }
+}
+
+fn trial_log(dir: &Path, marker: &Marker) -> PathBuf {
+    dir.join(format!("trial{}.log", marker.as_str().replace('/', "-")))
+}
