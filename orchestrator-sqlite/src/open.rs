@@ -187,20 +187,17 @@ fn check_identity(
     conn.busy_timeout(options.busy_max).map_err(explain)?;
     // Otherwise closing would move the other program's log into its file.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
-    let identity = match schema::identify(conn) {
-        Err(err) if failure(&err) == Failure::NotADatabase => Ok(Identity::Foreign),
-        identity => identity.map_err(explain),
-    };
+    let is_readonly = conn.is_readonly("main").map_err(explain)?;
     let path = || path.to_owned();
-    match identity? {
-        Identity::Foreign => return Err(OpenError::NotOurs { path: path() }),
-        Identity::Ours(found) if found > schema::VERSION => {
+    match schema::identify(conn) {
+        Ok(Identity::Foreign) => return Err(OpenError::NotOurs { path: path() }),
+        Ok(Identity::Ours(found)) if found > schema::VERSION => {
             return Err(OpenError::TooNew { path: path(), found, known: schema::VERSION });
         }
-        Identity::Ours(_) | Identity::Empty => {}
-    }
-    if conn.is_readonly("main").map_err(explain)? {
-        return Err(OpenError::ReadOnly { path: path() });
+        // In a read-only folder even reading may fail, since it takes a log beside the file.
+        Err(err) if !is_readonly || failure(&err) != Failure::Other => return Err(explain(err)),
+        _ if is_readonly => return Err(OpenError::ReadOnly { path: path() }),
+        Ok(Identity::Ours(_) | Identity::Empty) | Err(_) => {}
     }
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(explain)?;
     Ok(())
@@ -266,5 +263,40 @@ fn explain(path: &Path, source: rusqlite::Error) -> OpenError {
         Failure::ReadOnly => OpenError::ReadOnly { path },
         Failure::NotADatabase => OpenError::NotOurs { path },
         Failure::Corrupt | Failure::Other => OpenError::Database { path, source },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(conn: &Connection, pragma: &str) -> i64 {
+        conn.pragma_query_value(None, pragma, |row| row.get(0)).unwrap()
+    }
+
+    #[test]
+    fn a_store_is_set_up_for_durable_commits_unless_asked_otherwise() {
+        for (synchronous, expected) in [(Synchronous::Full, 2), (Synchronous::Normal, 1)] {
+            let dir = tempfile::tempdir().unwrap();
+            let options = SqliteOptions::new().with_synchronous(synchronous);
+            let opened = open(&dir.path().join("run.db"), &options).unwrap();
+            assert_eq!(number(&opened.writer, "synchronous"), expected);
+            assert_eq!(number(&opened.writer, "foreign_keys"), 1);
+            assert_eq!(number(&opened.writer, "user_version"), i64::from(schema::VERSION));
+            assert_eq!(number(&opened.reader, "query_only"), 1);
+            let mode: String =
+                opened.reader.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
+            assert_eq!(mode, "wal");
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_special_to_sqlite_is_a_file_like_any_other() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [":memory:", "file:x?mode=memory", "a b%20.db"] {
+            let path = dir.path().join(name);
+            drop(open(&path, &SqliteOptions::new()).unwrap());
+            assert!(fs::metadata(&path).unwrap().len() > 0, "{name}");
+        }
     }
 }

@@ -187,3 +187,33 @@ pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite:
     tx.prepare_cached(SQL)?.execute(params![run, up_to])?;
     tx.commit()
 }
+
+#[cfg(test)]
+mod tests {
+    use orchestrator_core::testing::conformance::samples::{first_commit, next_commit, run_id};
+
+    use super::*;
+    use crate::open::{SqliteOptions, open};
+
+    #[test]
+    fn a_file_that_must_not_grow_is_full_and_keeps_what_it_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = open(&dir.path().join("run.db"), &SqliteOptions::new()).unwrap();
+        let (conn, run) = (&mut opened.writer, run_id("r"));
+        let at = commit(conn, &run, &first_commit("r", "create")).unwrap();
+        let large = Commit { blobs: vec![vec![7; 500_000]], ..next_commit(at) };
+        let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |conn: &Connection, pages: i64| {
+            conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        };
+        limit(conn, pages + 10);
+        for _ in 0..2 {
+            let full = commit(conn, &run, &large);
+            assert!(matches!(full, Err(CommitError::Full(_))), "{full:?}");
+            let now = read::run_number(conn, &run).unwrap().map(|(_, seq)| seq);
+            assert_eq!(now, Some(at));
+        }
+        limit(conn, pages + 1_000);
+        assert_eq!(commit(conn, &run, &large).unwrap(), at.plus(1));
+    }
+}

@@ -97,6 +97,7 @@ pub fn full_run_record(name: &str) -> RunRecord {
     run.spent = Usd(1_234_567);
     run.reserved = Usd::dollars(7);
     run.driver = Some(owner_id("host/boot/1/2"));
+    run.first_stage_failures = 2;
     run.anchor = Some(anchor());
     run.counts = Counts {
         open: 1,

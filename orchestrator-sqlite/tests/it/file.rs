@@ -1,0 +1,150 @@
+//! Which files are opened, and which are refused and left as they are.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use orchestrator_core::Seq;
+use orchestrator_core::port::{CommitError, Store as _, StoreError};
+use orchestrator_core::testing::conformance::samples::command_id;
+use orchestrator_sqlite::{OpenError, SqliteOptions, SqliteStore, Synchronous};
+use rusqlite::Connection;
+
+use crate::support::{TempStore, assert_whole, run, stamped};
+
+async fn refusal(path: &Path) -> OpenError {
+    let err = SqliteStore::open(path, SqliteOptions::new()).await.expect_err("it must be refused");
+    assert!(err.to_string().contains(&*path.to_string_lossy()), "{err}");
+    err
+}
+
+/// All files of a folder with their bytes.
+fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = fs::read_dir(dir)
+        .expect("the folder is there")
+        .map(|entry| entry.expect("an entry").path())
+        // The index of a log is scratch memory that any reader may make anew.
+        .filter(|path| !path.to_string_lossy().ends_with("-shm"))
+        .map(|path| (path.display().to_string(), fs::read(&path).expect("a file")))
+        .collect();
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn a_path_where_no_file_can_be_is_named() {
+    let fixture = TempStore::new();
+    let err = refusal(fixture.dir()).await;
+    assert!(matches!(err, OpenError::Path { .. }), "{err:?}");
+    let folder = fixture.dir().join("missing");
+    let err = SqliteStore::open(folder.join("run.db"), SqliteOptions::new()).await.unwrap_err();
+    let OpenError::Path { path, .. } = err else { panic!("{err:?}") };
+    assert_eq!(path, folder, "the part that is missing is named");
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
+    for text in ["just some notes\n", &"x".repeat(5_000)] {
+        let fixture = TempStore::new();
+        fs::write(fixture.path(), text).unwrap();
+        let before = contents(fixture.dir());
+        let err = refusal(&fixture.path()).await;
+        assert!(matches!(err, OpenError::NotOurs { .. }), "{err:?}");
+        assert_eq!(contents(fixture.dir()), before);
+    }
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused_and_left_as_it_is() {
+    for mode in ["DELETE", "WAL"] {
+        let fixture = TempStore::new();
+        let other = fixture.shell();
+        other.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(())).unwrap();
+        other.execute_batch("CREATE TABLE notes (text); INSERT INTO notes VALUES ('a')").unwrap();
+        let before = contents(fixture.dir());
+        let err = refusal(&fixture.path()).await;
+        assert!(matches!(err, OpenError::NotOurs { .. }), "{err:?}");
+        assert_eq!(contents(fixture.dir()), before);
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_program_is_refused_unharmed() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    store.close().await;
+    let newer = fixture.shell();
+    newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE gadgets (id)").unwrap();
+    let before = contents(fixture.dir());
+    let err = refusal(&fixture.path()).await;
+    assert!(matches!(err, OpenError::TooNew { found: 99, known: 1, .. }), "{err:?}");
+    assert_eq!(contents(fixture.dir()), before);
+
+    newer.execute_batch("PRAGMA user_version = 1; DROP TABLE gadgets").unwrap();
+    drop(newer);
+    assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_refused_with_its_name() {
+    let fixture = TempStore::new();
+    fixture.sqlite().await.close().await;
+    let mut permissions = fs::metadata(fixture.path()).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(fixture.path(), permissions).unwrap();
+    if fs::OpenOptions::new().write(true).open(fixture.path()).is_ok() {
+        eprintln!("skipped: this user may write to read-only files");
+        return;
+    }
+    let err = refusal(&fixture.path()).await;
+    assert!(matches!(err, OpenError::ReadOnly { .. }), "{err:?}");
+}
+
+#[tokio::test]
+async fn a_lock_held_too_long_is_a_typed_error_and_passes() {
+    let fixture = TempStore::new();
+    let options = SqliteOptions::new().with_busy_max(Duration::from_millis(30));
+    let store = SqliteStore::open(fixture.path(), options).await.unwrap();
+    let at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let other = fixture.shell();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let commit = store.commit(&run(), &stamped(at)).await;
+    assert!(matches!(commit, Err(CommitError::Busy(_))), "{commit:?}");
+    let answer = store.answer(&run(), &command_id("c1")).await;
+    assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}");
+    let header = store.header(&run()).await.unwrap();
+    assert_eq!(header.map(|(seq, _)| seq), Some(at), "reading goes on");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
+    assert_eq!(assert_whole(&store).await, at.plus(1));
+}
+
+#[tokio::test]
+async fn a_person_can_look_while_a_run_goes_on() {
+    let fixture = TempStore::new();
+    let options = SqliteOptions::new().with_synchronous(Synchronous::Normal);
+    let store = SqliteStore::open(fixture.path(), options).await.unwrap();
+    store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let shell = Connection::open(fixture.path()).unwrap();
+    let progress: (String, String, i64) = shell
+        .query_row("SELECT run, state, events FROM v_progress", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .unwrap();
+    assert_eq!(progress, ("r".to_owned(), "active".to_owned(), 1));
+    let task: (String, String, f64) = shell
+        .query_row("SELECT task, phase, spent_usd FROM v_tasks WHERE task = 't3'", [], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })
+        .unwrap();
+    assert_eq!(task, ("t3".to_owned(), "leased".to_owned(), 0.42));
+    let event: (i64, String) = shell
+        .query_row("SELECT at_ms, event FROM v_events", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    assert_eq!(event, (1, "budget_set".to_owned()));
+    let faults: i64 = shell
+        .query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(faults, 0);
+}
