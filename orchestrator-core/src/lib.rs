@@ -58,7 +58,7 @@ pub use self::{
         PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
     },
     retry::{RetryRules, signature},
-    scope::{InvalidScope, SCOPE_PATTERNS_MAX, Scope},
+    scope::{InvalidScope, SCOPE_PATTERN_BYTES_MAX, SCOPE_PATTERNS_MAX, Scope, ScopeMatcher},
     task::{TaskSpec, VerifyCommand},
     time::{Anchor, ClockReading, SLEPT_MAX, Timestamp, WallTime, millis},
     verdict::{Finding, Judgement, Severity, Verdict},
