@@ -10,6 +10,7 @@ mod command;
 mod driver;
 mod engine;
 mod event;
+mod graph;
 mod id;
 mod lease;
 mod memory;
@@ -34,6 +35,7 @@ pub use self::{
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
     engine::{Engine, InvalidSnapshot, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
+    graph::{Graph, PathLength},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
         PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId,
@@ -49,8 +51,8 @@ pub use self::{
         AGENTS, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec, VERIFY,
     },
     plan::{
-        PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, Plan, PlanError,
-        PlanErrors, PlanFault, Position, TaskRef, TextFault,
+        ESTIMATE_MAX, PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, Plan,
+        PlanError, PlanErrors, PlanFault, PlanWarning, Position, TaskRef, TextFault,
     },
     policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{

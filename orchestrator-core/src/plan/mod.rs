@@ -7,8 +7,9 @@ mod cycle;
 mod error;
 mod nearest;
 mod parse;
+mod warning;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,7 @@ pub use self::error::{
     PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors,
     Position, TaskRef, TextFault,
 };
+pub use self::warning::{ESTIMATE_MAX, PlanWarning};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::pipeline::Pipeline;
@@ -49,6 +51,23 @@ impl Plan {
     #[must_use]
     pub fn check(&self, known: &dyn Fn(&TaskId) -> bool) -> Vec<PlanFault> {
         check::faults(self, known).into_iter().map(|(_, fault)| fault).collect()
+    }
+
+    /// What works, but is probably not meant: a task without a scope, one that takes long, one
+    /// command that judges many. First those of the tasks in their order, then those of the plan.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<PlanWarning> {
+        warning::warnings(self)
+    }
+
+    /// The faults that keep the tasks from being a graph; what is not in the plan is taken as known.
+    pub(crate) fn faults_of_dependencies(&self) -> Vec<PlanFault> {
+        let own: BTreeSet<&TaskId> = self.tasks.iter().map(|task| &task.id).collect();
+        check::faults(self, &|id| !own.contains(id))
+            .into_iter()
+            .filter(|(place, _)| place.part < check::Part::Pipeline)
+            .map(|(_, fault)| fault)
+            .collect()
     }
 
     /// The pipeline that the task goes through, with the task's own time limit and model for its
@@ -85,6 +104,13 @@ impl Plan {
     fn default_pipeline(&self) -> Option<&Pipeline> {
         let name = PipelineName::parse(DEFAULT_PIPELINE).ok()?;
         self.pipelines.get(&name)
+    }
+}
+
+impl TaskSpec {
+    /// The name of its pipeline, also where it names none.
+    pub(crate) fn pipeline_name(&self) -> &str {
+        self.pipeline.as_ref().map_or(DEFAULT_PIPELINE, PipelineName::as_str)
     }
 }
 
@@ -142,14 +168,14 @@ pub enum PlanFault {
         /// What it names.
         pipeline: PipelineName,
     },
-    /// A task needs more permits, with the one of its stage, than its pool will ever have.
+    /// A task needs more permits than its pool will ever have.
     #[error("task `{task}` needs {needs} permits of pool `{pool}`, which has {limit}")]
     NeedsTooMuch {
         /// The task.
         task: TaskId,
         /// The pool.
         pool: PoolName,
-        /// What it needs while the stage that takes most of them runs.
+        /// What it needs.
         needs: u32,
         /// What there is.
         limit: u32,

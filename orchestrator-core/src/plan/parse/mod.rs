@@ -219,7 +219,7 @@ impl Reader {
             let Some(draft) = drafts.get(place.task) else { continue };
             let Some(offset) = draft.place(&place.part) else { continue };
             let of_pipeline = place.part >= Part::Pipeline;
-            let follows = of_pipeline && broken.contains(draft.pipeline());
+            let follows = of_pipeline && broken.contains(draft.spec.pipeline_name());
             let is_told = !draft.holds(offset) && !told.insert(offset);
             if !follows && !is_told {
                 self.task = Some(TaskRef::Id(draft.spec.id.clone()));

@@ -7,7 +7,6 @@ use jsonc_parser::common::Ranged as _;
 
 use super::value::Reader;
 use crate::id::{PipelineName, PoolName, TaskId};
-use crate::plan::DEFAULT_PIPELINE;
 use crate::plan::check::Part;
 use crate::plan::error::{TaskRef, TextFault};
 use crate::scope::Scope;
@@ -72,11 +71,6 @@ impl Draft {
     /// Whether the offset is within the task, and not in the defaults.
     pub(super) fn holds(&self, offset: usize) -> bool {
         self.range.contains(&offset)
-    }
-
-    /// The pipeline that the task names, in so many words or not.
-    pub(super) fn pipeline(&self) -> &str {
-        self.spec.pipeline.as_ref().map_or(DEFAULT_PIPELINE, PipelineName::as_str)
     }
 }
 
