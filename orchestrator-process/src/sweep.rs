@@ -102,7 +102,7 @@ async fn kill_frozen(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) {
 }
 
 /// How often one looks again when a look found nobody but may have missed somebody.
-const LOOKS_MAX: usize = 5;
+const LOOKS_MAX: usize = 20;
 
 /// The members now; what was known of before stays known.
 pub(crate) async fn look(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) -> BTreeSet<ProcessId> {

@@ -56,6 +56,12 @@ impl Process {
             marker: None,
         })
     }
+
+    /// Whether it is a thread of the kernel: these come and go, and have no environment.
+    const fn is_of_kernel(&self) -> bool {
+        const KTHREADD: u32 = 2;
+        (self.id.pid == KTHREADD || self.parent == KTHREADD) && self.session == 0
+    }
 }
 
 /// The environment that a process was started with; empty also when it may not be looked at.
@@ -79,11 +85,11 @@ fn marker_in(environment: &[u8]) -> Option<String> {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     processes: BTreeMap<u32, Process>,
-    /// Those whose environment is empty, as it also is for an instant while a program is replaced
-    /// by another.
+    /// Those whose environment is empty: of one that has ended, and for an instant while a program
+    /// is replaced by another.
     blank: BTreeSet<ProcessId>,
-    /// Whether one may have been missed: it was in that instant, or the child of one that was gone
-    /// before it could be looked at.
+    /// Whether one may have been missed. It was in that instant; or it was started after the list of
+    /// processes was read, by one that had ended when its turn came.
     pub(crate) is_torn: bool,
 }
 
@@ -101,7 +107,7 @@ impl Table {
                 is_torn = true;
                 return None;
             };
-            if !process.is_zombie {
+            if !process.is_of_kernel() {
                 let environment = environment(pid);
                 process.marker = marker_in(&environment);
                 if environment.is_empty() {

@@ -12,8 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{is_alive, pid_in, read, sh, until};
 
+/// A run that nobody else has, who may run the same tests at the same time.
 fn this_run() -> RunId {
-    RunId::parse("Leftovers of a run").unwrap()
+    RunId::parse(&format!("Leftovers of {}", std::process::id())).unwrap()
 }
 
 /// The variable by which this test program knows that it is to be the parent that is killed.
@@ -26,6 +27,7 @@ fn start_parent(dir: &Path, token: u64, script: &str) -> Child {
         .args(["--exact", "leftovers::parent_that_is_killed", "--include-ignored"])
         .env(PARENT_IN, dir)
         .env("IT_TOKEN", token.to_string())
+        .env("IT_RUN", this_run().as_str())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -41,7 +43,8 @@ async fn parent_that_is_killed() {
     let host = LocalHost::new().unwrap();
     let owner = serde_json::to_string(&host.this_process()).unwrap();
     std::fs::write(dir.join("owner"), owner).unwrap();
-    let marker = Marker::of(&this_run(), FencingToken(token));
+    let run_id = RunId::parse(&std::env::var("IT_RUN").unwrap()).unwrap();
+    let marker = Marker::of(&run_id, FencingToken(token));
     let program = sh(dir, &read(dir.join("script"))).marker(marker);
     run(&program, &CancellationToken::new(), &mut ()).await.unwrap();
 }

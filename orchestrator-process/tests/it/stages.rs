@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{is_alive, pid_in, read};
 
+/// What one test ends is not to be what another one started.
+static TOKENS: AtomicU64 = AtomicU64::new(1);
+
 /// A stage in a directory of its own: the tree in `tree`, the logs in `logs`.
 fn stage(kind: StageKind, verify: Option<VerifyCommand>) -> (TempDir, StageContext) {
     let dir = tempdir().unwrap();
@@ -26,11 +30,11 @@ fn stage(kind: StageKind, verify: Option<VerifyCommand>) -> (TempDir, StageConte
     let mut task = TaskSpec::new(TaskId::parse("Port/types").unwrap());
     task.verify = verify;
     let cx = StageContext {
-        run: RunId::parse("r").unwrap(),
+        run: RunId::parse(&format!("it-{}", std::process::id())).unwrap(),
         task: Arc::new(task),
         stage: StageSpec { timeout: Duration::from_secs(60), ..StageSpec::of(kind) },
         attempt: 2,
-        token: FencingToken(9),
+        token: FencingToken(TOKENS.fetch_add(1, Ordering::Relaxed)),
         workspace: Workspace {
             path: tree,
             base: ChangeId::parse("base").unwrap(),
@@ -143,7 +147,9 @@ async fn verify_commands_see_no_variable_that_was_not_allowed() {
     let environment = Environment::empty().passing(["PATH"]).with("ONLY", "this");
     let (_dir, cx) = stage(StageKind::Verify, shell("env; exit 1"));
     let text = feedback(CommandVerifier::new(environment).verify(&cx).await.outcome);
-    assert!(text.contains("ONLY=this") && text.contains("ORCHESTRATOR_LEASE=r/9"), "{text}");
+    assert!(text.contains("ONLY=this"), "{text}");
+    let lease = format!("ORCHESTRATOR_LEASE=it-{}/{}\n", std::process::id(), cx.token);
+    assert!(text.contains(&lease), "{text}");
     assert!(!text.contains("CARGO") && !text.contains("HOME="), "{text}");
 }
 
@@ -165,7 +171,8 @@ async fn a_program_is_told_its_task_on_stdin_in_a_file_and_in_variables() {
     assert_eq!((&order["attempt"], &order["feedback"][1]), (&2.into(), &"second failure".into()));
     assert_eq!(read(dir.path().join("error")), "second failure");
     let env = read(dir.path().join("env"));
-    for line in ["ORCHESTRATOR_TASK=Port/types", "ORCHESTRATOR_ATTEMPT=2", "ORCHESTRATOR_RUN=r"] {
+    for line in ["ORCHESTRATOR_TASK=Port/types", "ORCHESTRATOR_ATTEMPT=2", "ORCHESTRATOR_STAGE=run"]
+    {
         assert!(env.lines().any(|it| it == line), "{env}");
     }
 }
