@@ -70,6 +70,8 @@ impl World {
         let mut config = DriverConfig::new(run(), "stages".into());
         config.stop_grace = Duration::from_millis(200);
         config.resume = true;
+        // The host's clock stands still, so that no wait would ever be over.
+        config.rules.backoff = Duration::ZERO;
         Orchestrator::new(ports, config)
     }
 
@@ -178,12 +180,8 @@ async fn a_panic_of_an_adapter_interrupts_its_stage_and_nothing_else() {
         assert!(!(first && cx.task.id.as_str() == "a"), "the adapter is broken");
         StageEnd::passed()
     });
-    let mut config = DriverConfig::new(run(), "stages".into());
-    config.rules.backoff = Duration::ZERO;
-    let orchestrator = Orchestrator::new(world.orchestrator().ports().clone(), config);
     let plan = plan(&[("a", &[]), ("b", &[])]);
-    let end = orchestrator.drive(Some(plan), CancellationToken::new()).await.unwrap();
-    assert_eq!(end, RunEnd::Completed);
+    assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Completed);
     let crashes = world.recorder.events().into_iter().filter(|one| {
         matches!(one.event.kind, EventKind::Interrupted { reason: Interruption::Crashed, .. })
     });
@@ -308,4 +306,42 @@ async fn a_driver_that_was_taken_for_dead_stops_when_it_notices() {
     stop.cancel();
     assert!(driving.await.unwrap().is_err());
     assert_eq!(world.target.merged().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn p4_a_store_that_fails_now_and_then_changes_nothing_about_the_outcome() {
+    let edges: &[(&str, &[&str])] = &[("a", &[]), ("b", &["a"]), ("c", &["a"]), ("d", &["c"])];
+    let faults = [
+        Fault::Before,
+        Fault::After,
+        Fault::Lost,
+        Fault::Duplicate,
+        Fault::Delay(Duration::from_millis(30)),
+    ];
+    for seed in 0..300 {
+        let world = World::new(|cx| match (cx.stage.kind, cx.task.id.as_str(), cx.last_error()) {
+            (StageKind::Verify, "b", None) => StageEnd::rejected("not yet".to_owned()),
+            _ => StageEnd::passed(),
+        });
+        let faulty = FaultStore::seeded(Arc::clone(&world.store), seed, 150, &faults);
+        let first = World { store: Arc::new(faulty), ..world.clone() };
+        // A fault while the run is opened or read is an error; then the next process goes on.
+        let mut world_now = first;
+        for pid in 2.. {
+            match world_now.drive(Some(plan(edges))).await {
+                Ok(end) => {
+                    assert_eq!(end, RunEnd::Completed, "seed {seed}");
+                    break;
+                }
+                Err(err) => {
+                    assert!(pid < 60, "seed {seed} does not end: {err}");
+                    world_now.host.die();
+                    world_now = World { host: world.host.process(pid), ..world_now.clone() };
+                }
+            }
+        }
+        assert_eq!(world.target.merged().len(), 4, "seed {seed}");
+        let engine = orchestrator_core::Engine::restore(&world.snapshot().await).unwrap();
+        assert_eq!(engine.audit(), Vec::<String>::new(), "seed {seed}");
+    }
 }

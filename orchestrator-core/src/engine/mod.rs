@@ -188,7 +188,7 @@ impl Engine {
         let now = now.max(run.last_at);
         match command {
             Command::CreateRun { .. } => Err(Refusal::RunExists(self.id.clone())),
-            Command::AddPlan { plan } => self.decide_plan(now, plan),
+            Command::AddPlan { plan } => self.decide_plan(now, run, plan),
             Command::LimitPool { pool, limit } => {
                 let set = EventKind::PoolLimited { pool: pool.clone(), limit: *limit };
                 let same = self.pools.get(pool).is_some_and(|known| known.limit == *limit);
@@ -220,10 +220,15 @@ impl Engine {
         }
     }
 
-    fn decide_plan(&self, now: Timestamp, plan: &Plan) -> Result<Decision, Refusal> {
+    fn decide_plan(
+        &self,
+        now: Timestamp,
+        run: &RunRecord,
+        plan: &Plan,
+    ) -> Result<Decision, Refusal> {
         let bytes = canonical(plan);
         let blob = BlobHash::of(&bytes);
-        if self.plans.contains_key(&blob) {
+        if run.plans.iter().any(|known| known.blob == blob) {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(Decision::of(now, vec![]));
         }
