@@ -7,10 +7,13 @@ use crate::id::{InvalidId, TaskId};
 use crate::pipeline::InvalidPipeline;
 use crate::scope::InvalidScope;
 
-/// Longest text of a plan, in bytes.
+/// Longest text of a plan, in bytes; the defaults count once for each task.
+///
+/// With the other limits it keeps the memory that reading takes under a gigabyte.
 pub const PLAN_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Most values (texts, numbers, lists, objects) in the text of a plan.
-pub const PLAN_VALUES_MAX: usize = 4_000_000;
+/// Most values (texts, numbers, lists, objects) in the text of a plan; those of the defaults count
+/// once for each task.
+pub const PLAN_VALUES_MAX: usize = 2_000_000;
 /// Deepest nesting of lists and objects in `inputs` and `metadata`.
 pub const PLAN_DEPTH_MAX: usize = 64;
 /// Most faults that are kept of one text; the rest is counted.
@@ -128,6 +131,12 @@ pub enum TextFault {
     /// It has more values than [`PLAN_VALUES_MAX`].
     #[error("the plan has more than {PLAN_VALUES_MAX} values: hand in several plans")]
     TooMany,
+    /// The defaults, once for each task, are more than [`PLAN_BYTES_MAX`] or [`PLAN_VALUES_MAX`].
+    #[error("the defaults are too much to be given to {tasks} tasks: move what is large to a file")]
+    DefaultsTooLarge {
+        /// How many tasks there are.
+        tasks: usize,
+    },
     /// It is nested deeper than [`PLAN_DEPTH_MAX`].
     #[error("nested more than {PLAN_DEPTH_MAX} deep")]
     TooDeep,

@@ -13,12 +13,12 @@ use jsonc_parser::common::Ranged as _;
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::{CollectOptions, ParseOptions};
 
-use self::task::Draft;
+use self::task::{Draft, Places};
 use self::text::Locator;
 use self::value::{Found, Reader};
 use super::Plan;
 use super::check::{self, Part};
-use super::error::{PlanError, PlanErrors, TaskRef, TextFault};
+use super::error::{PLAN_BYTES_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors, TaskRef, TextFault};
 use crate::id::{PipelineName, PoolName, TaskId};
 
 const FIELDS: &[&str] = &["tasks", "defaults", "pools", "pipelines", "budget"];
@@ -111,9 +111,9 @@ impl Reader {
             Ok(Some(Value::Array(tasks))) => {
                 let defaults = Draft::default();
                 let drafts = self.tasks(&tasks, &defaults);
-                self.checked(Plan::default(), &drafts, known, &BTreeSet::new())
+                self.checked(Plan::default(), drafts, known, &BTreeSet::new())
             }
-            Ok(Some(Value::Object(object))) => self.plan(&object, known),
+            Ok(Some(Value::Object(object))) => self.plan(&object, text, known),
             Ok(None) => self.nothing(0),
             Ok(Some(
                 value @ (Value::StringLit(_)
@@ -140,16 +140,11 @@ impl Reader {
         Plan::default()
     }
 
-    fn plan(&mut self, object: &Object<'_>, known: &dyn Fn(&TaskId) -> bool) -> Plan {
+    fn plan(&mut self, object: &Object<'_>, text: &str, known: &dyn Fn(&TaskId) -> bool) -> Plan {
         let mut plan = Plan::default();
         let mut broken = BTreeSet::new();
         let fields: BTreeMap<&str, &Value<'_>> = self.fields(object, FIELDS).into_iter().collect();
-        let mut defaults = Draft::default();
-        if let Some(object) =
-            fields.get("defaults").and_then(|value| self.object("defaults", value))
-        {
-            self.defaults(&mut defaults, object);
-        }
+        let defaults = self.defaults_of(&fields, text);
         if let Some(value) = fields.get("budget") {
             plan.budget = self.optional(value, |reader, value| reader.dollars("budget", value));
         }
@@ -168,7 +163,29 @@ impl Reader {
                 None
             }
         };
-        self.checked(plan, &drafts.unwrap_or_default(), known, &broken)
+        self.checked(plan, drafts.unwrap_or_default(), known, &broken)
+    }
+
+    /// The defaults, unless they would be too much with as many tasks as there are.
+    fn defaults_of(&mut self, fields: &BTreeMap<&str, &Value<'_>>, text: &str) -> Draft {
+        let mut defaults = Draft::default();
+        let Some(value) = fields.get("defaults") else { return defaults };
+        let tasks = fields.get("tasks").and_then(|value| value.as_array());
+        let tasks = tasks.map_or(0, |tasks| tasks.elements.len());
+        let fits = |object: &Object<'_>| {
+            let values = text::scan(object.text(text)).unwrap_or(PLAN_VALUES_MAX);
+            values.saturating_mul(tasks) <= PLAN_VALUES_MAX
+                && object.width().saturating_mul(tasks) <= PLAN_BYTES_MAX
+        };
+        match self.object("defaults", value) {
+            Some(object) if fits(object) => self.defaults(&mut defaults, object),
+            Some(_) => {
+                defaults.places.break_all();
+                self.fault(value.start(), TextFault::DefaultsTooLarge { tasks });
+            }
+            None => defaults.places.break_all(),
+        }
+        defaults
     }
 
     fn tasks(&mut self, list: &Array<'_>, defaults: &Draft) -> Vec<Draft> {
@@ -209,20 +226,24 @@ impl Reader {
     fn checked(
         &mut self,
         mut plan: Plan,
-        drafts: &[Draft],
+        drafts: Vec<Draft>,
         known: &dyn Fn(&TaskId) -> bool,
         broken: &BTreeSet<String>,
     ) -> Plan {
-        plan.tasks = drafts.iter().map(|draft| draft.spec.clone()).collect();
+        let places: Vec<Places>;
+        (plan.tasks, places) = drafts.into_iter().map(|draft| (draft.spec, draft.places)).unzip();
         let mut told = BTreeSet::new();
         for (place, fault) in check::faults(&plan, known) {
-            let Some(draft) = drafts.get(place.task) else { continue };
-            let Some(offset) = draft.place(&place.part) else { continue };
+            let (Some(places), Some(spec)) = (places.get(place.task), plan.tasks.get(place.task))
+            else {
+                continue;
+            };
+            let Some(offset) = places.of(&place.part) else { continue };
             let of_pipeline = place.part >= Part::Pipeline;
-            let follows = of_pipeline && broken.contains(draft.spec.pipeline_name());
-            let is_told = !draft.holds(offset) && !told.insert(offset);
+            let follows = of_pipeline && broken.contains(spec.pipeline_name());
+            let is_told = !places.hold(offset) && !told.insert(offset);
             if !follows && !is_told {
-                self.task = Some(TaskRef::Id(draft.spec.id.clone()));
+                self.task = Some(TaskRef::Id(spec.id.clone()));
                 self.fault(offset, TextFault::Plan(fault));
             }
         }

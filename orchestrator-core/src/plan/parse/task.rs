@@ -37,8 +37,14 @@ const PERMITS: &str = "a whole number from 1 to 4294967295";
 #[derive(Clone)]
 pub(super) struct Draft {
     pub(super) spec: TaskSpec,
-    places: BTreeMap<Part, usize>,
-    /// Where it stands in the text; parts that it does not have are told at its beginning.
+    pub(super) places: Places,
+}
+
+/// Where the parts of a task stand.
+#[derive(Clone, Default)]
+pub(super) struct Places {
+    parts: BTreeMap<Part, usize>,
+    /// Where the task stands; parts that it does not have are told at its beginning.
     range: std::ops::Range<usize>,
     /// Fields with a fault: what the check says of them would be a consequence.
     broken: BTreeSet<&'static str>,
@@ -48,14 +54,13 @@ impl Default for Draft {
     /// Nothing that differs from a bare task; its id is replaced by that of each task.
     fn default() -> Self {
         let id = TaskId::parse("defaults").expect("a lower-case word is a valid id");
-        let (places, broken) = (BTreeMap::new(), BTreeSet::new());
-        Self { spec: TaskSpec::new(id), places, range: 0..0, broken }
+        Self { spec: TaskSpec::new(id), places: Places::default() }
     }
 }
 
-impl Draft {
+impl Places {
     /// Where the part stands; `None` when it could not be read.
-    pub(super) fn place(&self, part: &Part) -> Option<usize> {
+    pub(super) fn of(&self, part: &Part) -> Option<usize> {
         let field = match part {
             Part::Id => "id",
             Part::Dependency(_) => "depends_on",
@@ -63,13 +68,18 @@ impl Draft {
             Part::Needs(_) => "needs",
             Part::Verify => "verify",
         };
-        let place = self.places.get(part).copied().unwrap_or(self.range.start);
+        let place = self.parts.get(part).copied().unwrap_or(self.range.start);
         // Of a list of dependencies those that could be read are there, and are judged.
         (field == "depends_on" || !self.broken.contains(field)).then_some(place)
     }
 
+    /// Takes nothing for read, so that only what a task itself says is judged.
+    pub(super) fn break_all(&mut self) {
+        self.broken.extend(FIELDS);
+    }
+
     /// Whether the offset is within the task, and not in the defaults.
-    pub(super) fn holds(&self, offset: usize) -> bool {
+    pub(super) fn hold(&self, offset: usize) -> bool {
         self.range.contains(&offset)
     }
 }
@@ -104,14 +114,14 @@ impl Reader {
             }
         };
         let mut draft = defaults.clone();
-        draft.range = object.start()..object.end();
+        draft.places.range = object.start()..object.end();
         if let Some(id) = &id {
             self.task = Some(TaskRef::Id(id.clone()));
             draft.spec.id = id.clone();
         }
         for (field, value) in self.fields(object, FIELDS) {
             if field == "id" {
-                draft.places.insert(Part::Id, value.start());
+                draft.places.parts.insert(Part::Id, value.start());
             } else {
                 self.field(&mut draft, field, value);
             }
@@ -122,16 +132,16 @@ impl Reader {
     /// One field; whether it is broken shows in the number of faults.
     fn field(&mut self, draft: &mut Draft, field: &'static str, value: &Value<'_>) {
         let faults = self.found.len() + self.more;
-        draft.broken.remove(field);
+        draft.places.broken.remove(field);
         match field {
             "depends_on" => self.depends_on(draft, value),
             "needs" => self.needs(draft, value),
             "verify" => {
-                draft.places.insert(Part::Verify, value.start());
+                draft.places.parts.insert(Part::Verify, value.start());
                 draft.spec.verify = self.optional(value, Self::verify);
             }
             "pipeline" => {
-                draft.places.insert(Part::Pipeline, value.start());
+                draft.places.parts.insert(Part::Pipeline, value.start());
                 let id = |reader: &mut Self, value: &Value<'_>| {
                     reader.id(field, value, PipelineName::parse)
                 };
@@ -141,7 +151,7 @@ impl Reader {
             _ => self.plain_field(&mut draft.spec, field, value),
         }
         if self.found.len() + self.more > faults {
-            draft.broken.insert(field);
+            draft.places.broken.insert(field);
         }
     }
 
@@ -181,7 +191,7 @@ impl Reader {
         for element in &list.elements {
             if let Some(id) = self.id("depends_on", element, TaskId::parse) {
                 let part = Part::Dependency(draft.spec.depends_on.len());
-                draft.places.insert(part, element.start());
+                draft.places.parts.insert(part, element.start());
                 draft.spec.depends_on.push(id);
             }
         }
@@ -194,7 +204,7 @@ impl Reader {
             let range = std::num::NonZeroU32::MIN..=std::num::NonZeroU32::MAX;
             let permits = self.whole(property.name.as_str(), &property.value, range, PERMITS);
             if let (Some(pool), Some(permits)) = (pool, permits) {
-                draft.places.insert(Part::Needs(pool.clone()), property.value.start());
+                draft.places.parts.insert(Part::Needs(pool.clone()), property.value.start());
                 draft.spec.needs.insert(pool, permits);
             }
         }

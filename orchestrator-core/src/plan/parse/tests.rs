@@ -173,6 +173,19 @@ fn p16_no_more_faults_are_kept_than_stated_and_fewer_are_shown() {
 }
 
 #[test]
+fn p16_defaults_that_would_multiply_beyond_the_limits_are_refused() {
+    let tasks: Vec<String> = (0..3_000).map(|at| format!(r#"{{"id": "t{at}"}}"#)).collect();
+    for large in [format!("[{}]", "1,".repeat(700)), format!("\"{}\"", "x".repeat(30_000))] {
+        let defaults = format!(r#"{{"verify": "true", "inputs": {{"x": {large}}}}}"#);
+        let text = format!(r#"{{"defaults": {defaults}, "tasks": [{}]}}"#, tasks.join(","));
+        let errors = Plan::parse(&text).unwrap_err();
+        let [first] = errors.as_slice() else { panic!("one fault") };
+        assert_eq!(first.fault, TextFault::DefaultsTooLarge { tasks: 3_000 });
+        assert_eq!(first.position, Position { line: 1, column: 14 });
+    }
+}
+
+#[test]
 fn a_plan_for_a_live_run_may_depend_on_its_tasks() {
     let text = r#"[{"id": "b", "verify": "true", "depends_on": ["a"]}]"#;
     assert!(Plan::parse_with(text, &|task| *task == id("a")).is_ok());

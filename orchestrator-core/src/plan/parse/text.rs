@@ -7,12 +7,12 @@ pub(super) fn without_mark(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
-/// Finds what would make the parser fail without a clear word, or use too much memory: the offset
-/// and the fault.
+/// Counts the values, and finds what would make the parser fail without a clear word or use too
+/// much memory: the offset and the fault.
 ///
 /// The parser would take a line break within quotes, and so tell an open quote where the next one
 /// stands; and it takes some fifty bytes of memory for each value, however short.
-pub(super) fn scan(text: &str) -> Result<(), (usize, TextFault)> {
+pub(super) fn scan(text: &str) -> Result<usize, (usize, TextFault)> {
     if text.len() > PLAN_BYTES_MAX {
         return Err((0, TextFault::TooLong(text.len())));
     }
@@ -36,7 +36,7 @@ pub(super) fn scan(text: &str) -> Result<(), (usize, TextFault)> {
             return Err((offset, TextFault::TooMany));
         }
     }
-    Ok(())
+    Ok(values)
 }
 
 fn skip_quoted(bytes: &mut impl Iterator<Item = (usize, u8)>) -> Result<(), TextFault> {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn quotes_in_comments_and_comments_in_quotes_are_no_fault() {
-        assert_eq!(scan("// don't \"\n[\"/* // \\\" \\\\\", /* \" */ 1]"), Ok(()));
+        assert_eq!(scan("// don't \"\n[\"/* // \\\" \\\\\", /* \" */ 1]"), Ok(2));
         assert_eq!(scan("[\n\"a,\n\"b\"]"), Err((2, TextFault::OpenQuote)));
         assert_eq!(scan("[\"a\\\""), Err((1, TextFault::OpenQuote)));
         assert_eq!(scan("[\0"), Err((1, TextFault::Nul)));
