@@ -287,7 +287,9 @@ const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Finds the program as `execvp` would, but says what is wrong where it would not.
 fn resolve(program: &Program, name: &str) -> Result<PathBuf, SpawnError> {
     let as_path = Path::new(&program.program);
-    let base = program.cwd.clone().unwrap_or_default();
+    // Absolute, since the child is in the other directory already when it looks the path up.
+    let base = program.cwd.as_deref().map(std::path::absolute).transpose();
+    let base = base.map_err(|err| SpawnError::from_spawn(name, err))?.unwrap_or_default();
     if program.program.as_encoded_bytes().contains(&b'/') {
         let path = base.join(as_path);
         return match std::fs::metadata(&path) {

@@ -255,6 +255,18 @@ async fn a_relative_program_is_looked_for_where_it_is_started() {
     }
 }
 
+#[tokio::test]
+async fn a_program_is_found_in_a_directory_that_is_named_relative_to_this_one() {
+    let here = std::env::current_dir().unwrap();
+    let dir = tempfile::tempdir_in(&here).unwrap();
+    let tool = dir.path().join("tool");
+    fs::write(&tool, "#!/bin/sh\necho found\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = Program::new("./tool").cwd(dir.path().strip_prefix(&here).unwrap());
+    let captured = capture(&program, &CancellationToken::new(), 100).await.unwrap();
+    assert_eq!(captured.stdout, b"found\n");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_programs_run_at_once_and_keep_their_output_apart() {
     let dir = tempdir().unwrap();
