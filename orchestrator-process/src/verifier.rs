@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{StageContext, Trial, Verifier, Workspace};
-use orchestrator_core::{Interruption, Outcome, StageEnd, VerifyCommand};
+use orchestrator_core::{Interruption, Outcome, Restart, StageEnd, VerifyCommand};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Reporting;
 use crate::environment::{Environment, Marker};
+use crate::error::SpawnError;
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
 use crate::program::{Limits, Program};
 use crate::run::{End, run};
@@ -93,7 +94,7 @@ impl Verifier for CommandVerifier {
         let mut report = Reporting::new(cx, &log);
         let ended = match run(&program, &cx.cancel, &mut report).await {
             Ok(ended) => ended,
-            Err(err) => return StageEnd::free(err.outcome()),
+            Err(err) => return StageEnd::free(refused(command, &err)),
         };
         match ended.how {
             End::Exited(0) => StageEnd::passed(),
@@ -143,6 +144,23 @@ impl Verifier for CommandVerifier {
             | End::Lingered => Trial::Fails,
         }
     }
+}
+
+/// How a stage ends whose command cannot be started. One that is a file of the tree is the work of
+/// the task, which left it out or broke it; any other is a matter of the machine.
+fn refused(command: &VerifyCommand, err: &SpawnError) -> Outcome {
+    let is_of_tree = match command {
+        VerifyCommand::Shell(_) => false,
+        VerifyCommand::Argv(words) => {
+            words.first().is_some_and(|word| word.contains('/') && !word.starts_with('/'))
+        }
+    };
+    let is_missing = matches!(err, SpawnError::NotFound { .. } | SpawnError::NotExecutable { .. });
+    if !(is_of_tree && is_missing) {
+        return err.outcome();
+    }
+    let text = feedback("The verify command", &command.to_string(), "cannot run", &err.chain());
+    Outcome::Rejected { feedback: text, restart: Restart::OnCandidate }
 }
 
 fn trial_log(dir: &Path, marker: &Marker) -> PathBuf {

@@ -121,6 +121,19 @@ async fn a_verify_command_that_cannot_start_is_a_fault_of_the_setup() {
 }
 
 #[tokio::test]
+async fn a_verify_command_of_the_tree_that_the_task_removed_or_broke_is_a_rejection() {
+    for is_there in [false, true] {
+        let (_dir, cx) =
+            stage(StageKind::Verify, Some(VerifyCommand::Argv(vec!["./check.sh".to_owned()])));
+        if is_there {
+            fs::write(cx.workspace.path.join("check.sh"), "#!/bin/sh\n").unwrap();
+        }
+        let text = feedback(CommandVerifier::default().verify(&cx).await.outcome);
+        assert!(text.contains("cannot run") && text.contains("./check.sh"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_trial_says_whether_a_command_can_run_at_all() {
     let (_dir, cx) = stage(StageKind::Verify, None);
     let argv = |word: &str| VerifyCommand::Argv(vec![word.to_owned()]);
