@@ -104,6 +104,9 @@ impl Marker {
     pub const NAME: &'static str = "ORCHESTRATOR_LEASE";
 
     /// The marker of what a lease starts: `<slug of the run>/<token>`.
+    ///
+    /// What bears it is ended with the lease. So two runs on one host, in different stores too, must
+    /// not have the same id: each would end what the other one started.
     #[must_use]
     pub fn of(run: &RunId, token: FencingToken) -> Self {
         Self(format!("{}/{token}", run.slug()))

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// A line that a program wrote, without its end.
@@ -88,7 +88,12 @@ impl Growing {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
-        let file = File::options().read(true).append(true).create(true).open(path)?;
+        let file = File::options()
+            .read(true)
+            .append(true)
+            .create(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
         let from = file.metadata()?.len();
         Ok(Self { file, from, at: from })
     }

@@ -153,7 +153,7 @@ pub struct Limits {
     /// How long it may go without a new byte in its output files; `None` is for ever.
     pub silence: Option<Duration>,
     /// How much it may write to its output files, both together. It is looked at now and then, so a
-    /// fast writer gets past it by what it writes in a twentieth of a second.
+    /// fast writer gets past it by what it writes in half a second at most.
     pub output_bytes_max: u64,
     /// How much of one line is kept in memory and handed to [`Watch::line`](crate::Watch::line).
     pub line_bytes_max: usize,

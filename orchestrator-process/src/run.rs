@@ -133,7 +133,7 @@ pub async fn run(
     if !swept.left.is_empty() {
         tracing::warn!(left = ?swept.left, "processes could not be ended");
     }
-    logs.read_to_end(watch);
+    logs.read_to_end(watch).await;
     Ok(Ended {
         how,
         wall,
@@ -292,13 +292,21 @@ impl Logs {
         piece.len()
     }
 
-    fn read_to_end(&mut self, watch: &mut dyn Watch) {
+    async fn read_to_end(&mut self, watch: &mut dyn Watch) {
         // Not past what is there now: a process that could not be ended may go on writing.
         let mut left = self.bytes();
+        let mut read_at_once = 0;
         while left > 0 {
             match self.read_piece(watch) {
                 0 => break,
-                read => left = left.saturating_sub(read as u64),
+                read => {
+                    left = left.saturating_sub(read as u64);
+                    read_at_once += read;
+                }
+            }
+            if read_at_once >= READ_AT_ONCE {
+                read_at_once = 0;
+                tokio::task::yield_now().await;
             }
         }
         self.lines.finish(&mut |line| {
