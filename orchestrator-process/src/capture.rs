@@ -41,9 +41,9 @@ impl Captured {
 /// output is ended ([`End::OutputLimit`]); what it writes beyond that to its standard error is
 /// dropped. Of the limits, `wall` and `grace` hold.
 ///
-/// A program without a marker is taken for one that leaves nothing outside its group: when it ends
-/// by itself, its group is killed, and nothing is looked for beyond that. One with a marker is
-/// cleared up after as [`run`](crate::run) does. When the returned future is dropped, the tree is
+/// A program without a [`Marker`](crate::Marker) is taken for one that leaves nothing outside its
+/// group: when it ends by itself, its group is killed, and nothing is looked for beyond that, which
+/// saves some milliseconds. After one with a marker all is cleared up as [`run`](crate::run) does. When the returned future is dropped, the tree is
 /// killed in the background.
 ///
 /// # Errors
@@ -94,7 +94,7 @@ pub async fn capture(
         }
     };
     let (stdout, stderr, is_over) = pipes.finish();
-    let how = if is_over && how == End::Exited(0) { End::OutputLimit } else { how };
+    let how = if is_over { End::OutputLimit } else { how };
     Ok(Captured { how, wall, stdout, stderr })
 }
 

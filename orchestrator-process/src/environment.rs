@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use orchestrator_core::{FencingToken, RunId};
+
+use crate::table::Process;
 
 /// Variables that tools need to find themselves and their files.
 const TOOLS: &[&str] = &[
@@ -94,8 +98,8 @@ impl fmt::Debug for Environment {
     }
 }
 
-/// Tells the processes of one lease from all others, wherever they go: a variable in their
-/// environment, which children inherit.
+/// Tells the processes of one lease from all others, wherever they go and whoever looks for them: a
+/// variable in their environment, which children inherit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker(String);
 
@@ -105,26 +109,42 @@ impl Marker {
 
     /// The marker of what a lease starts: `<slug of the run>/<token>`.
     ///
-    /// What bears it is ended with the lease. So two runs on one host, in different stores too, must
-    /// not have the same id: each would end what the other one started.
+    /// [`end_leftovers`](crate::end_leftovers) ends what bears it. So two runs on one host, in
+    /// different stores too, must not have the same id: a recovery of the one could end what the
+    /// other one started.
     #[must_use]
     pub fn of(run: &RunId, token: FencingToken) -> Self {
         Self(format!("{}/{token}", run.slug()))
     }
 
-    /// A marker for something that belongs to no lease, different from each other one of this host.
-    #[must_use]
-    pub(crate) fn unique() -> Self {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        // A run's slug never begins with a dot, so no lease has this marker.
-        Self(format!(".{pid}/{count}"))
-    }
-
     /// The value of the variable.
     #[must_use]
     pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Tells the processes of one start of a program from all others of this host, those of another run
+/// of the same name among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StartMark(String);
+
+impl StartMark {
+    /// The variable.
+    pub(crate) const NAME: &'static str = "ORCHESTRATOR_START";
+
+    /// A mark that no other start has.
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
+            let pid = std::process::id();
+            let start_time = Process::read(pid).map_or(0, |process| process.id.start_time);
+            format!("{pid}.{start_time}")
+        });
+        Self(format!("{}.{}", *THIS_PROCESS, COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }

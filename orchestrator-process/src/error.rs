@@ -63,7 +63,7 @@ pub enum SpawnError {
     },
     /// The system has no room for another process or file now.
     #[error(
-        "the system has no room to start `{program}` now: raise the limit of processes or open files, or run fewer at once"
+        "the system has no room to start `{program}` now: run fewer at once, or raise the limit of processes or open files"
     )]
     NoRoom {
         /// The program.

@@ -33,7 +33,7 @@ pub(crate) struct Lines {
 }
 
 /// What a long line leaves allocated for the next one.
-const KEPT_ALLOCATED: usize = 64 * 1024;
+const KEPT_ALLOCATED: usize = 4 * 1024;
 
 impl Lines {
     pub(crate) const fn new(bytes_max: usize) -> Self {

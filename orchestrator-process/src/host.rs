@@ -10,8 +10,8 @@ use orchestrator_core::{ClockReading, FencingToken, Owner, OwnerId, RunId, WallT
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::environment::Marker;
-use crate::sweep::{self, Seeds};
-use crate::table::Process;
+use crate::sweep;
+use crate::table::{Process, Seeds};
 
 /// The machine that this process runs on.
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ pub async fn end_leftovers(
     token: FencingToken,
     grace: Duration,
 ) -> Result<u32, LeftoversError> {
-    let seeds = Seeds { root: None, marker: Some(Marker::of(run, token)) };
+    let seeds = Seeds { lease: Some(Marker::of(run, token)), ..Seeds::default() };
     let swept = sweep::end_all(&seeds, std::collections::BTreeSet::new(), grace).await;
     if swept.left.is_empty() {
         Ok(u32::try_from(swept.found.len()).unwrap_or(u32::MAX))

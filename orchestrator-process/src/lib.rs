@@ -5,9 +5,10 @@
 //! gets an environment that starts empty, no input that it was not given, a session of its own and a
 //! time limit; and when it ends, by itself or not, what it started is ended too.
 //!
-//! How far that reaches: every process of the program's session or group, every one that bears its
-//! [`Marker`] in the environment, and all of their children. A process that leaves all three behind
-//! at once (a new session, an emptied environment, and a parent that is gone) is out of reach.
+//! How far that reaches: every process of the program's session or group, every one that inherited
+//! the mark that each start puts into the environment, and all of their descendants. A process that
+//! has left all three behind (a new session, an emptied environment, and a parent that is gone) is
+//! out of reach.
 //!
 //! On top of that stand [`CommandRunner`] and [`CommandVerifier`], which carry out stages by any
 //! program, and [`LocalHost`]. Only Linux is supported: what is left of a tree is found in `/proc`.

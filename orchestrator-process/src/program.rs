@@ -9,8 +9,8 @@ use crate::environment::{Environment, Marker};
 
 /// A program to start.
 ///
-/// It gets the environment that it is given and nothing else, an empty input where none is given,
-/// and a session of its own.
+/// It gets the environment that it is given, an empty input where none is given, and a session of its
+/// own. One variable is added, `ORCHESTRATOR_START`, by which what it leaves behind is found.
 #[derive(Debug, Clone)]
 pub struct Program {
     pub(crate) program: OsString,
@@ -122,7 +122,8 @@ impl Program {
         self
     }
 
-    /// Bears this marker, by which what it leaves behind is found.
+    /// Bears this marker, by which another process finds what it leaves behind
+    /// ([`end_leftovers`](crate::end_leftovers)).
     #[must_use]
     pub fn marker(mut self, marker: Marker) -> Self {
         self.marker = Some(marker);
@@ -153,7 +154,8 @@ pub struct Limits {
     /// How long it may go without a new byte in its output files; `None` is for ever.
     pub silence: Option<Duration>,
     /// How much it may write to its output files, both together. It is looked at now and then, so a
-    /// fast writer gets past it by what it writes in half a second at most.
+    /// fast writer gets past it by what it writes in half a second at most,
+    /// a steady one by far less.
     pub output_bytes_max: u64,
     /// How much of one line is kept in memory and handed to [`Watch::line`](crate::Watch::line).
     pub line_bytes_max: usize,

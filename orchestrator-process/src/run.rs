@@ -121,7 +121,8 @@ pub async fn run(
     let stopped = supervise(&tree, limits, &mut logs, cancel, watch).await;
     let swept = end_tree(&tree, stopped.is_some(), limits.grace).await;
     let wall = begun.elapsed();
-    let root_is_left = swept.left.contains(&tree.pid());
+    let root = tree.pid();
+    let root_is_left = swept.left.contains(&root);
     let how = match (stopped, root_is_left) {
         (Some(stopped), true) => stopped,
         (stopped, _) => {
@@ -140,7 +141,7 @@ pub async fn run(
         output_bytes: logs.bytes(),
         stdout_tail: tail(logs.stdout.as_ref()),
         stderr_tail: tail(logs.stderr.as_ref()),
-        leftovers: swept.found.iter().filter(|id| Some(id.pid) != logs.root).count(),
+        leftovers: swept.found.iter().filter(|id| id.pid != root).count(),
         left: swept.left,
     })
 }
@@ -153,7 +154,6 @@ async fn supervise(
     cancel: &CancellationToken,
     watch: &mut dyn Watch,
 ) -> Option<End> {
-    logs.root = Some(tree.pid());
     let begun = Instant::now();
     let mut grown_at = begun;
     let mut end_at = None;
@@ -163,7 +163,7 @@ async fn supervise(
         let silent_at = limits.silence.and_then(|silence| grown_at.checked_add(silence));
         let wall_at = begun.checked_add(limits.wall);
         let reached = |at: Option<Instant>| at.is_some_and(|at| now >= at);
-        if logs.bytes() > limits.output_bytes_max {
+        if logs.bytes_seen > limits.output_bytes_max {
             return Some(End::OutputLimit);
         } else if reached(end_at) {
             return Some(End::Lingered);
@@ -231,10 +231,10 @@ struct Logs {
     /// `None` also when it is the same file as the other.
     stderr: Option<Growing>,
     lines: Lines,
-    buffer: Vec<u8>,
     bytes_seen: u64,
+    /// Whether there was more than was read.
+    is_behind: bool,
     end_after: Option<Duration>,
-    root: Option<u32>,
 }
 
 impl Logs {
@@ -252,10 +252,9 @@ impl Logs {
             stdout: program.stdout.as_deref().map(open).transpose()?,
             stderr: stderr.map(open).transpose()?,
             lines: Lines::new(program.limits.line_bytes_max),
-            buffer: vec![0; 64 * 1024],
             bytes_seen: 0,
+            is_behind: false,
             end_after: None,
-            root: None,
         })
     }
 
@@ -265,6 +264,10 @@ impl Logs {
 
     /// Reads what is new, but not for long at a time.
     fn read(&mut self, watch: &mut dyn Watch) -> Read {
+        let bytes = self.bytes();
+        if bytes <= self.bytes_seen && !self.is_behind {
+            return Read::Nothing;
+        }
         let mut read = 0;
         while read < READ_AT_ONCE {
             match self.read_piece(watch) {
@@ -272,18 +275,23 @@ impl Logs {
                 more => read += more,
             }
         }
-        let bytes = self.bytes();
+        self.is_behind = read >= READ_AT_ONCE;
+        self.tell(bytes, watch);
+        if self.is_behind { Read::MoreToCome } else { Read::Some }
+    }
+
+    fn tell(&mut self, bytes: u64, watch: &mut dyn Watch) {
         if bytes > self.bytes_seen {
             self.bytes_seen = bytes;
             watch.output(bytes);
-            return if read < READ_AT_ONCE { Read::Some } else { Read::MoreToCome };
         }
-        if read > 0 { Read::MoreToCome } else { Read::Nothing }
     }
 
     fn read_piece(&mut self, watch: &mut dyn Watch) -> usize {
-        let Self { stdout: Some(stdout), buffer, lines, end_after, .. } = self else { return 0 };
-        let Some(piece) = stdout.read(buffer) else { return 0 };
+        let Self { stdout: Some(stdout), lines, end_after, .. } = self else { return 0 };
+        // On the stack: a thousand programs that are silent keep no buffer each.
+        let mut buffer = [0; 16 * 1024];
+        let Some(piece) = stdout.read(&mut buffer) else { return 0 };
         lines.take(piece, &mut |line| {
             if let Flow::EndAfter(grace) = watch.line(line) {
                 end_after.get_or_insert(grace);
@@ -312,10 +320,6 @@ impl Logs {
         self.lines.finish(&mut |line| {
             watch.line(line);
         });
-        let bytes = self.bytes();
-        if bytes > self.bytes_seen {
-            self.bytes_seen = bytes;
-            watch.output(bytes);
-        }
+        self.tell(self.bytes(), watch);
     }
 }

@@ -10,6 +10,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open,
@@ -19,10 +20,11 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
-use crate::environment::Marker;
+use crate::environment::{Marker, StartMark};
 use crate::error::{SpawnError, is_no_room};
 use crate::program::{Program, Stdin};
-use crate::sweep::{self, Seeds};
+use crate::sweep;
+use crate::table::Seeds;
 
 /// Where the output goes.
 #[derive(Debug)]
@@ -47,20 +49,21 @@ pub(crate) struct Tree {
 struct Held {
     child: Option<Child>,
     pid: Pid,
-    marker: Option<Marker>,
+    mark: StartMark,
 }
 
 impl Tree {
     /// Starts a program.
     pub(crate) async fn spawn(program: &Program, output: Output) -> Result<Self, SpawnError> {
-        let (command, name) = command(program, &output)?;
+        let mark = StartMark::new();
+        let (command, name) = command(program, &mark, &output)?;
         let (answer, started) = oneshot::channel();
         let gone = |what: &str| SpawnError::Other {
             program: name.clone(),
             source: io::Error::other(what.to_owned()),
         };
         let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let order = Order { command, marker: program.marker.clone(), answer };
+        let order = Order { command, mark, answer };
         spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
         let started = started
             .await
@@ -112,7 +115,8 @@ impl Held {
     fn seeds(&self) -> Seeds {
         Seeds {
             root: Some(self.pid.as_raw_nonzero().get().unsigned_abs()),
-            marker: self.marker.clone(),
+            start: Some(self.mark.clone()),
+            lease: None,
         }
     }
 }
@@ -141,7 +145,7 @@ impl Drop for Held {
 /// What the spawning thread is asked.
 struct Order {
     command: Command,
-    marker: Option<Marker>,
+    mark: StartMark,
     answer: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -165,9 +169,9 @@ fn spawner() -> io::Result<&'static mpsc::Sender<Order>> {
     }
     let (sender, orders) = mpsc::channel::<Order>();
     thread::Builder::new().name("orchestrator-spawn".to_owned()).spawn(move || {
-        for Order { command, marker, answer } in orders {
+        for Order { command, mark, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
-            answer.send(start(command, marker)).ok();
+            answer.send(start(command, mark)).ok();
         }
     })?;
     Ok(SPAWNER.get_or_init(|| sender))
@@ -181,17 +185,37 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-fn start(mut command: Command, marker: Option<Marker>) -> io::Result<Started> {
-    let child = command.spawn()?;
+fn start(mut command: Command, mark: StartMark) -> io::Result<Started> {
+    let child = spawn(&mut command)?;
     let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = raw.ok_or_else(|| io::Error::other("the system gave a pid out of range"))?;
-    let held = Held { child: Some(child), pid, marker };
+    let held = Held { child: Some(child), pid, mark };
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok(Started { held, pidfd })
 }
 
+/// A program that was written a moment ago may still be open in a child that another part of this
+/// process is just starting; that passes.
+const BUSY_TRIES: u32 = 20;
+
+fn spawn(command: &mut Command) -> io::Result<Child> {
+    for _ in 0..BUSY_TRIES {
+        match command.spawn() {
+            Err(err) if err.raw_os_error() == Some(libc::ETXTBSY) => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            done => return done,
+        }
+    }
+    command.spawn()
+}
+
 /// Makes the command, with all files open, so that each fault has its name.
-fn command(program: &Program, output: &Output) -> Result<(Command, String), SpawnError> {
+fn command(
+    program: &Program,
+    mark: &StartMark,
+    output: &Output,
+) -> Result<(Command, String), SpawnError> {
     let name = program.program.to_string_lossy().into_owned();
     if let Some(cwd) = &program.cwd {
         check_directory(cwd).map_err(|source| SpawnError::Directory {
@@ -203,6 +227,7 @@ fn command(program: &Program, output: &Output) -> Result<(Command, String), Spaw
     let path = resolve(program, &name)?;
     let mut command = Command::new(path);
     command.arg0(&program.program).args(&program.args).env_clear().envs(program.environment.iter());
+    command.env(StartMark::NAME, mark.as_str());
     if let Some(marker) = &program.marker {
         command.env(Marker::NAME, marker.as_str());
     }

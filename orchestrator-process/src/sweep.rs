@@ -9,17 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::environment::Marker;
-use crate::table::{Process, ProcessId, Table};
-
-/// By what the processes of a tree are found.
-#[derive(Debug, Clone)]
-pub(crate) struct Seeds {
-    /// The first one, as long as it is not reaped: its pid is that of its session and group.
-    pub(crate) root: Option<u32>,
-    /// The marker.
-    pub(crate) marker: Option<Marker>,
-}
+use crate::table::{Process, ProcessId, Seeds, Table};
 
 /// What became of the processes that were left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,13 +23,6 @@ pub(crate) struct Swept {
 /// How long killed processes may take to be gone; one that hangs in the kernel takes longer.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
-impl Seeds {
-    fn members(&self, table: &Table, known: &BTreeSet<ProcessId>) -> BTreeSet<ProcessId> {
-        let marker = self.marker.as_ref().map(Marker::as_str);
-        table.members(self.root, marker, known, std::process::id())
-    }
-}
 
 /// Ends all processes of a tree, with those that are known to belong to it: asks them first, and
 /// kills those that are left after `grace`.
@@ -109,7 +92,7 @@ pub(crate) async fn look(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) -> BTre
     let mut members = BTreeSet::new();
     for _ in 0..LOOKS_MAX {
         let table = table().await;
-        members = seeds.members(&table, known);
+        members = table.members(seeds, known, std::process::id());
         if !members.is_empty() || !table.is_torn {
             break;
         }
@@ -126,7 +109,7 @@ pub(crate) fn end_now(seeds: &Seeds) -> Vec<u32> {
     let rounds = KILLED_WITHIN.as_millis() / LOOK_AGAIN.as_millis();
     for _ in 0..rounds {
         let table = Table::read(Some(&before));
-        let members = seeds.members(&table, &known);
+        let members = table.members(seeds, &known, std::process::id());
         if members.is_empty() && !table.is_torn {
             return Vec::new();
         }
@@ -137,7 +120,7 @@ pub(crate) fn end_now(seeds: &Seeds) -> Vec<u32> {
         known.extend(&members);
         thread::sleep(LOOK_AGAIN);
     }
-    seeds.members(&Table::read(None), &known).iter().map(|id| id.pid).collect()
+    Table::read(None).members(seeds, &known, std::process::id()).iter().map(|id| id.pid).collect()
 }
 
 /// Signals a process, and no other one that has its pid by now.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 
-use crate::environment::Marker;
+use crate::environment::{Marker, StartMark};
 
 /// One process for all time: a pid alone may mean another one later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +23,36 @@ pub(crate) struct Process {
     pub(crate) session: u32,
     /// Whether it has ended and only waits to be reaped.
     pub(crate) is_zombie: bool,
-    pub(crate) marker: Option<String>,
+    pub(crate) marks: Marks,
+}
+
+/// What the environment of a process says of where it comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    pub(crate) start: Option<String>,
+    pub(crate) lease: Option<String>,
+}
+
+/// By what the processes of a tree are found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seeds {
+    /// The first one, as long as it is not reaped: its pid is that of its session and group.
+    pub(crate) root: Option<u32>,
+    /// The mark of its start.
+    pub(crate) start: Option<StartMark>,
+    /// The marker of the lease.
+    pub(crate) lease: Option<Marker>,
+}
+
+impl Seeds {
+    fn has(&self, process: &Process) -> bool {
+        let ids = [process.id.pid, process.group, process.session];
+        let start = self.start.as_ref().map(StartMark::as_str);
+        let lease = self.lease.as_ref().map(Marker::as_str);
+        self.root.is_some_and(|root| ids.contains(&root))
+            || (start.is_some() && process.marks.start.as_deref() == start)
+            || (lease.is_some() && process.marks.lease.as_deref() == lease)
+    }
 }
 
 /// Most bytes of an environment that are looked through for the marker; the system's own limit for
@@ -53,7 +82,7 @@ impl Process {
             group,
             session,
             is_zombie: matches!(state, "Z" | "X" | "x"),
-            marker: None,
+            marks: Marks::default(),
         })
     }
 
@@ -74,11 +103,16 @@ fn environment(pid: u32) -> Vec<u8> {
     bytes
 }
 
-fn marker_in(environment: &[u8]) -> Option<String> {
-    let value = environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| entry.strip_prefix(Marker::NAME.as_bytes())?.strip_prefix(b"="))?;
-    std::str::from_utf8(value).ok().map(str::to_owned)
+impl Marks {
+    fn of(environment: &[u8]) -> Self {
+        let value = |name: &str| {
+            let value = environment
+                .split(|byte| *byte == 0)
+                .find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+            std::str::from_utf8(value).ok().map(str::to_owned)
+        };
+        Self { start: value(StartMark::NAME), lease: value(Marker::NAME) }
+    }
 }
 
 /// The processes at one moment.
@@ -109,7 +143,7 @@ impl Table {
             };
             if !process.is_of_kernel() {
                 let environment = environment(pid);
-                process.marker = marker_in(&environment);
+                process.marks = Marks::of(&environment);
                 if environment.is_empty() {
                     blank.insert(process.id);
                 }
@@ -128,23 +162,16 @@ impl Table {
     }
 
     /// The living processes that belong to a tree: those of its root's session or group, those with
-    /// its marker, those known to belong to it, and all descendants of these. Never `this_pid`, nor
+    /// its marks, those known to belong to it, and all descendants of these. Never `this_pid`, nor
     /// one that it descends from.
     pub(crate) fn members(
         &self,
-        root: Option<u32>,
-        marker: Option<&str>,
+        seeds: &Seeds,
         known: &BTreeSet<ProcessId>,
         this_pid: u32,
     ) -> BTreeSet<ProcessId> {
         let spared = self.with_ancestors(this_pid);
-        let is_seed = |process: &Process| {
-            let by_root = root.is_some_and(|root| {
-                [process.id.pid, process.group, process.session].contains(&root)
-            });
-            let by_marker = marker.is_some() && process.marker.as_deref() == marker;
-            by_root || by_marker || known.contains(&process.id)
-        };
+        let is_seed = |process: &Process| seeds.has(process) || known.contains(&process.id);
         let mut children: BTreeMap<u32, Vec<&Process>> = BTreeMap::new();
         for process in self.processes.values() {
             children.entry(process.parent).or_default().push(process);
@@ -174,20 +201,30 @@ impl Table {
 mod tests {
     use super::*;
 
-    fn process(pid: u32, parent: u32, group: u32, marker: Option<&str>) -> Process {
+    fn process(pid: u32, parent: u32, group: u32, marks: &[&str]) -> Process {
+        let environment = [&["A=b"], marks, &["Z="]].concat().join("\0");
         Process {
             id: ProcessId { pid, start_time: 7 },
             parent,
             group,
             session: group,
             is_zombie: false,
-            marker: marker.map(str::to_owned),
+            marks: Marks::of(environment.as_bytes()),
         }
     }
 
-    fn pids(members: &BTreeSet<ProcessId>) -> Vec<u32> {
+    fn lease(token: u64) -> Seeds {
+        let run = orchestrator_core::RunId::parse("r").unwrap();
+        let lease = Some(Marker::of(&run, orchestrator_core::FencingToken(token)));
+        Seeds { lease, ..Seeds::default() }
+    }
+
+    fn pids(table: &Table, seeds: &Seeds, this_pid: u32) -> Vec<u32> {
+        let members = table.members(seeds, &BTreeSet::new(), this_pid);
         members.iter().map(|id| id.pid).collect()
     }
+
+    const LEASE_5: &str = "ORCHESTRATOR_LEASE=r/5";
 
     #[test]
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
@@ -201,43 +238,45 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_found_by_group_marker_and_descent_and_spares_others() {
+    fn a_tree_is_found_by_group_mark_and_descent_and_spares_others() {
+        let start = StartMark::new();
+        let mark = format!("{}={}", StartMark::NAME, start.as_str());
         let table = Table::of([
-            process(1, 0, 1, None),
-            process(10, 1, 10, None),
-            process(20, 10, 20, Some("r/5")),
-            process(21, 20, 20, None),
-            process(30, 1, 30, Some("r/5")),
-            process(31, 30, 31, None),
-            process(40, 1, 40, Some("r/55")),
-            process(50, 10, 50, None),
+            process(1, 0, 1, &[]),
+            process(10, 1, 10, &[]),
+            process(20, 10, 20, &[&mark, LEASE_5]),
+            process(21, 20, 20, &[]),
+            process(30, 1, 30, &[&mark]),
+            process(31, 30, 31, &[]),
+            process(40, 1, 40, &["ORCHESTRATOR_LEASE=r/55", "ORCHESTRATOR_START=other"]),
+            process(45, 1, 45, &["NOT_ORCHESTRATOR_LEASE=r/5", "ORCHESTRATOR_LEASE_X=r/5"]),
+            process(50, 10, 50, &[LEASE_5]),
         ]);
-        let none = BTreeSet::new();
-        assert_eq!(pids(&table.members(Some(20), Some("r/5"), &none, 10)), [20, 21, 30, 31]);
-        assert_eq!(pids(&table.members(None, Some("r/55"), &none, 10)), [40]);
-        assert_eq!(pids(&table.members(Some(20), None, &none, 10)), [20, 21]);
-        assert_eq!(pids(&table.members(None, None, &none, 10)), [0; 0]);
+        let root = |start| Seeds { root: Some(20), start, lease: None };
+        assert_eq!(pids(&table, &root(Some(start)), 10), [20, 21, 30, 31]);
+        assert_eq!(pids(&table, &root(None), 10), [20, 21]);
+        assert_eq!(pids(&table, &lease(5), 10), [20, 21, 50]);
+        assert_eq!(pids(&table, &lease(55), 10), [40]);
+        assert_eq!(pids(&table, &Seeds::default(), 10), [0; 0]);
     }
 
     #[test]
     fn a_program_inside_the_tree_spares_itself_and_those_it_descends_from() {
         let table = Table::of([
-            process(1, 0, 1, Some("r/5")),
-            process(20, 1, 20, Some("r/5")),
-            process(21, 20, 20, Some("r/5")),
-            process(22, 20, 20, Some("r/5")),
+            process(1, 0, 1, &[LEASE_5]),
+            process(20, 1, 20, &[LEASE_5]),
+            process(21, 20, 20, &[LEASE_5]),
+            process(22, 20, 20, &[LEASE_5]),
         ]);
-        assert_eq!(pids(&table.members(None, Some("r/5"), &BTreeSet::new(), 21)), [22]);
+        assert_eq!(pids(&table, &lease(5), 21), [22]);
     }
 
     #[test]
     fn a_pid_that_was_used_again_is_no_member() {
-        let table = Table::of([process(60, 1, 60, None), process(70, 1, 70, None)]);
-        let known = BTreeSet::from([
-            ProcessId { pid: 60, start_time: 6 },
-            ProcessId { pid: 70, start_time: 7 },
-        ]);
-        assert_eq!(pids(&table.members(None, None, &known, 10)), [70]);
+        let table = Table::of([process(60, 1, 60, &[]), process(70, 1, 70, &[])]);
+        let same = ProcessId { pid: 70, start_time: 7 };
+        let known = BTreeSet::from([ProcessId { pid: 60, start_time: 6 }, same]);
+        assert_eq!(table.members(&Seeds::default(), &known, 10), BTreeSet::from([same]));
     }
 
     #[test]

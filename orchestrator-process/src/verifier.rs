@@ -1,6 +1,7 @@
 //! Judging a candidate by the exit code of a command.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -118,9 +119,8 @@ impl Verifier for CommandVerifier {
     }
 
     async fn try_on(&self, command: &VerifyCommand, workspace: &Workspace) -> Trial {
-        let marker = Marker::unique();
-        let log = trial_log(&workspace.aside, &marker);
-        let program = self.program(command, &workspace.path, &log, self.trial_wall).marker(marker);
+        let log = trial_log(&workspace.aside);
+        let program = self.program(command, &workspace.path, &log, self.trial_wall);
         let ended = match run(&program, &CancellationToken::new(), &mut ()).await {
             Ok(ended) => ended,
             Err(err) => return Trial::NotRunnable { why: err.chain() },
@@ -163,6 +163,9 @@ fn refused(command: &VerifyCommand, err: &SpawnError) -> Outcome {
     Outcome::Rejected { feedback: text, restart: Restart::OnCandidate }
 }
 
-fn trial_log(dir: &Path, marker: &Marker) -> PathBuf {
-    dir.join(format!("trial{}.log", marker.as_str().replace('/', "-")))
+/// A file of its own for each trial: several may share a place.
+fn trial_log(dir: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let (pid, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    dir.join(format!("trial-{pid}-{count}.log"))
 }

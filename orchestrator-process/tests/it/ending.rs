@@ -133,3 +133,22 @@ async fn p20_a_stopped_program_is_ended_all_the_same() {
     let ended = ended(&program, &mut ()).await.unwrap();
     assert_eq!((ended.how, ended.left.as_slice()), (End::SilenceLimit, &[][..]));
 }
+
+#[tokio::test]
+async fn the_end_of_one_program_does_not_end_another_one_of_the_same_lease() {
+    let dir = tempdir().unwrap();
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    std::fs::create_dir(&one).unwrap();
+    std::fs::create_dir(&two).unwrap();
+    let waits = sh(&one, "echo $$ > ready; while ! [ -e go ]; do sleep 0.01; done; exit 5");
+    let waits = waits.marker(marker(8));
+    let mut nothing = ();
+    let (waited, ()) = tokio::join!(ended(&waits, &mut nothing), async {
+        pid_in(one.join("ready")).await;
+        let script = format!("{DAEMON}\ndaemon left");
+        let other = ended(&sh(&two, &script).marker(marker(8)), &mut ()).await.unwrap();
+        assert!(other.how == End::Exited(0) && other.leftovers >= 1, "{other:?}");
+        std::fs::write(one.join("go"), "").unwrap();
+    });
+    assert_eq!(waited.unwrap().how, End::Exited(5));
+}

@@ -157,7 +157,7 @@ async fn the_environment_holds_what_was_put_there_and_nothing_else() {
     names.sort_unstable();
     // `PWD` and the like are the shell's own.
     names.retain(|name| !["PWD", "OLDPWD", "SHLVL", "_"].contains(name));
-    assert_eq!(names, ["GREETING", "PATH"]);
+    assert_eq!(names, ["GREETING", "ORCHESTRATOR_START", "PATH"]);
     assert!(out.contains("GREETING=hello world\n"));
     assert!(!format!("{program:?}").contains("hello world"));
 }
