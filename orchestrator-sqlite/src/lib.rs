@@ -20,6 +20,7 @@
 //! ```
 
 mod codec;
+mod doctor;
 mod error;
 mod open;
 mod read;
@@ -31,6 +32,7 @@ mod worker;
 mod write;
 
 pub use self::{
+    doctor::{FileFault, Health},
     open::{OpenError, SqliteOptions, Synchronous},
     store::SqliteStore,
 };

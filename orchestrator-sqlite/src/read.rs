@@ -30,7 +30,7 @@ fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
 }
 
 /// Reads all rows of a statement.
-fn rows<T>(
+pub(crate) fn rows<T>(
     conn: &Connection,
     sql: &str,
     params: impl Params,

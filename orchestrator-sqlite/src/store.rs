@@ -11,6 +11,7 @@ use orchestrator_core::{
 };
 use tokio::sync::watch;
 
+use crate::doctor::{Health, examine};
 use crate::error::read_error;
 use crate::open::{OpenError, SqliteOptions, open};
 use crate::worker::Worker;
@@ -51,6 +52,16 @@ impl SqliteStore {
             reader: Worker::spawn("sqlite-read", opened.reader).map_err(&failed)?,
             commits: watch::Sender::new(()),
         })
+    }
+
+    /// Examines the file: its pages, and for each run whether the records are what the log says.
+    ///
+    /// Other reads through this store wait for it; commits and other processes do not.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be examined at all; what is wrong in it is in the report.
+    pub async fn doctor(&self) -> Result<Health, StoreError> {
+        self.reader.run(examine).await?
     }
 
     /// Finishes what was begun and closes the file. Without it, that is done in the background once

@@ -4,6 +4,7 @@ mod child;
 mod conformance;
 mod crash;
 mod damage;
+mod driver;
 mod file;
 mod full;
 mod processes;

@@ -1,0 +1,155 @@
+//! The driver over this store: what a run leaves is what its log says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orchestrator_core::port::Store;
+use orchestrator_core::testing::conformance::samples::{run_id, task_id};
+use orchestrator_core::testing::{
+    Fault, FaultStore, MemoryTarget, Recorder, Scripted, VirtualHost,
+};
+use orchestrator_core::{
+    DriverConfig, Orchestrator, Outcome, Phase, Plan, Ports, RunEnd, RunError, StageEnd, StageKind,
+    TaskSpec, VerifyCommand,
+};
+use orchestrator_sqlite::FileFault;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TempStore, run};
+
+/// Ten tasks: the second asks a question, which blocks the next one; each other fails its first
+/// verification.
+fn plan() -> Arc<Plan> {
+    let tasks = (0..10).map(|number| {
+        let mut spec = TaskSpec::new(task_id(&format!("t{number}")));
+        if number > 1 {
+            spec.depends_on = vec![task_id(&format!("t{}", number % 2))];
+        }
+        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+        spec
+    });
+    Arc::new(Plan { tasks: tasks.collect(), ..Plan::default() })
+}
+
+fn script() -> Scripted {
+    Scripted::new(|cx| match (cx.stage.kind, cx.last_error()) {
+        (StageKind::Run, _) if cx.task.id.as_str() == "t1" => {
+            StageEnd::free(Outcome::Question { text: "which?".to_owned() })
+        }
+        (StageKind::Verify, None) => StageEnd::rejected("a test failed".to_owned()),
+        _ => StageEnd::passed(),
+    })
+}
+
+async fn drive(
+    store: Arc<dyn Store>,
+    target: &MemoryTarget,
+    host: &VirtualHost,
+) -> Result<RunEnd, RunError> {
+    let script = Arc::new(script());
+    let ports = Ports {
+        store,
+        runner: Arc::<Scripted>::clone(&script),
+        verifier: Arc::<Scripted>::clone(&script),
+        reviewer: script,
+        integrator: Arc::new(target.clone()),
+        workspaces: Arc::new(target.clone()),
+        host: Arc::new(host.clone()),
+        observer: Arc::new(Recorder::default()),
+    };
+    let mut config = DriverConfig::new(run(), "stages".into());
+    config.resume = true;
+    // The clocks of this host stand still: whatever waits for them would wait for ever.
+    config.rules.backoff = Duration::ZERO;
+    Orchestrator::new(ports, config).drive(Some(plan()), CancellationToken::new()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_run_leaves_records_that_are_what_its_log_says() {
+    let fixture = TempStore::new();
+    let store = Arc::new(fixture.sqlite().await);
+    let target = MemoryTarget::default();
+    let end = drive(Arc::<_>::clone(&store) as _, &target, &VirtualHost::new()).await.unwrap();
+    assert_eq!(end, RunEnd::Failed);
+    assert_eq!(target.merged().len(), 5);
+    let health = store.doctor().await.unwrap();
+    assert!(health.faults.is_empty(), "{:?}", health.faults);
+    assert_eq!(health.runs, [run_id("r")]);
+    let (seq, _) = store.header(&run()).await.unwrap().unwrap();
+    assert_eq!(health.events, seq.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p5_a_driver_whose_store_fails_at_any_call_ends_as_one_whose_store_does_not() {
+    for call in (0..70).step_by(7) {
+        for fault in [Fault::Before, Fault::After, Fault::Lost, Fault::Duplicate] {
+            let fixture = TempStore::new();
+            let sqlite = Arc::new(fixture.sqlite().await);
+            let (target, host) = (MemoryTarget::default(), VirtualHost::new());
+            let faulty = FaultStore::scripted(Arc::clone(&sqlite), [(call, fault)]);
+            let mut end = drive(Arc::new(faulty), &target, &host).await;
+            if end.is_err() {
+                host.die();
+                end = drive(Arc::<_>::clone(&sqlite) as _, &target, &host.process(2)).await;
+            }
+            assert_eq!(end.unwrap(), RunEnd::Failed, "{fault:?} at {call}");
+            assert_eq!(target.merged().len(), 5, "{fault:?} at {call}");
+            let health = sqlite.doctor().await.unwrap();
+            assert!(health.faults.is_empty(), "{fault:?} at {call}: {:?}", health.faults);
+            let asked = sqlite.task(&run(), &task_id("t1")).await.unwrap().unwrap();
+            assert!(matches!(asked.phase, Phase::Escalated(_)), "{asked:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_what_is_wrong() {
+    let fixture = TempStore::new();
+    let store = Arc::new(fixture.sqlite().await);
+    let target = MemoryTarget::default();
+    drive(Arc::<_>::clone(&store) as _, &target, &VirtualHost::new()).await.unwrap();
+    let shell = fixture.shell();
+    for (spoil, mend, expected) in [
+        (
+            "UPDATE tasks SET rejections = rejections + 1 WHERE id = 't4'",
+            "UPDATE tasks SET rejections = rejections - 1 WHERE id = 't4'",
+            "task `t4` of run `r` is not what the log says",
+        ),
+        (
+            "UPDATE runs SET spent_micros = 1",
+            "UPDATE runs SET spent_micros = 0",
+            "the record of run `r` is not what the log says",
+        ),
+        (
+            "UPDATE events SET seq = -7 WHERE seq = 7",
+            "UPDATE events SET seq = 7 WHERE seq = -7",
+            "but its log has no event 7",
+        ),
+        (
+            "UPDATE tasks SET id = 'x' WHERE id = 't4'",
+            "UPDATE tasks SET id = 't4' WHERE id = 'x'",
+            "the records of run `r` do not fit its plans",
+        ),
+        (
+            "UPDATE tasks SET phase = 'asleep' WHERE id = 't4'",
+            "UPDATE tasks SET phase = 'done' WHERE id = 't4'",
+            "run `r` cannot be read whole",
+        ),
+        (
+            "INSERT INTO pools (run, name, permits) VALUES (99, 'p', 1)",
+            "DELETE FROM pools WHERE run = 99",
+            "a row of table `pools` belongs to no row of `runs`",
+        ),
+    ] {
+        shell
+            .execute_batch("PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF")
+            .unwrap();
+        shell.execute_batch(spoil).unwrap();
+        let faults = store.doctor().await.unwrap().faults;
+        let said: Vec<_> = faults.iter().map(FileFault::to_string).collect();
+        assert!(said.iter().any(|line| line.contains(expected)), "{spoil}: {said:?}");
+        shell.execute_batch(mend).unwrap();
+        let faults = store.doctor().await.unwrap().faults;
+        assert!(faults.is_empty(), "{mend}: {faults:?}");
+    }
+}
