@@ -9,10 +9,11 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use crate::command::Output;
 use crate::error::SpawnError;
 use crate::program::Program;
 use crate::run::{End, end_of, end_tree};
-use crate::spawn::{Output, Tree};
+use crate::spawn::Tree;
 
 /// What a short program answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +80,6 @@ pub async fn capture(
     if stopped.is_some() || program.marker.is_some() {
         let swept = end_tree(&tree, stopped.is_some(), program.limits.grace).await;
         is_root_left = swept.left.contains(&tree.pid());
-        if !swept.left.is_empty() {
-            tracing::warn!(left = ?swept.left, "processes could not be ended");
-        }
     } else {
         tree.signal_group(Signal::KILL);
     }

@@ -1,7 +1,7 @@
 //! Why a program could not be started.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use orchestrator_core::{Interruption, Outcome};
 
@@ -106,6 +106,15 @@ impl SpawnError {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
         }
+    }
+
+    /// Tells what the system said of a file for the program.
+    pub(crate) fn from_file(program: &str, path: &Path, source: io::Error) -> Self {
+        let program = program.to_owned();
+        if is_no_room(&source) {
+            return Self::NoRoom { program, source };
+        }
+        Self::File { program, path: path.to_owned(), source }
     }
 
     /// Tells what the system said when it was asked to start the program.

@@ -31,16 +31,26 @@ pub struct HostError {
     pub source: io::Error,
 }
 
-/// Processes of a lease that could not be ended.
+/// Why processes of a lease may be left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "processes {left:?} of lease {token} cannot be ended: look what holds them (`ps -o pid,stat,wchan,cmd`)"
-)]
-pub struct LeftoversError {
-    /// The lease.
-    pub token: FencingToken,
-    /// Their pids.
-    pub left: Vec<u32>,
+#[non_exhaustive]
+pub enum LeftoversError {
+    /// Some could not be ended.
+    #[error("processes {left:?} of lease {token} cannot be ended: see what holds them with `ps`")]
+    Left {
+        /// The lease.
+        token: FencingToken,
+        /// Their pids.
+        left: Vec<u32>,
+    },
+    /// The processes of this machine could not be looked at.
+    #[error(
+        "/proc cannot be read, so processes of lease {token} may be left: is it mounted, and is there room for open files?"
+    )]
+    Unseen {
+        /// The lease.
+        token: FencingToken,
+    },
 }
 
 /// The number that the first pid namespace of a machine has as a file.
@@ -136,7 +146,7 @@ impl Host for LocalHost {
 /// never ended.
 ///
 /// # Errors
-/// [`LeftoversError`] when some are left.
+/// [`LeftoversError`] when some are left, or may be.
 pub async fn end_leftovers(
     run: &RunId,
     token: FencingToken,
@@ -144,10 +154,12 @@ pub async fn end_leftovers(
 ) -> Result<u32, LeftoversError> {
     let seeds = Seeds { lease: Some(Marker::of(run, token)), ..Seeds::default() };
     let swept = sweep::end_all(&seeds, std::collections::BTreeSet::new(), grace).await;
-    if swept.left.is_empty() {
+    if swept.is_blind {
+        Err(LeftoversError::Unseen { token })
+    } else if swept.left.is_empty() {
         Ok(u32::try_from(swept.found.len()).unwrap_or(u32::MAX))
     } else {
-        Err(LeftoversError { token, left: swept.left })
+        Err(LeftoversError::Left { token, left: swept.left })
     }
 }
 

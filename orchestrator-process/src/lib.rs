@@ -10,6 +10,34 @@
 //! has left all three behind (a new session, an emptied environment, and a parent that is gone) is
 //! out of reach.
 //!
+//! ```
+//! use std::time::Duration;
+//! use orchestrator_process::{End, Flow, Limits, Line, Program, Watch, run};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! /// Waits for one line, and lets the program linger for two seconds after it.
+//! struct UntilDone;
+//!
+//! impl Watch for UntilDone {
+//!     fn line(&mut self, line: Line<'_>) -> Flow {
+//!         if line.bytes == b"done" { Flow::EndAfter(Duration::from_secs(2)) } else { Flow::Continue }
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let program = Program::new("sh")
+//!     .args(["-c", "echo working; echo done"])
+//!     .pass_env(["PATH"])
+//!     .stdout_file(dir.path().join("out.log"))
+//!     .stderr_file(dir.path().join("err.log"))
+//!     .limits(Limits::new(Duration::from_secs(60)).with_silence(Duration::from_secs(30)));
+//! let ended = run(&program, &CancellationToken::new(), &mut UntilDone).await.unwrap();
+//! assert_eq!(ended.how, End::Exited(0));
+//! assert_eq!(ended.stdout_tail, "working\ndone\n");
+//! # });
+//! ```
+//!
 //! On top of that stand [`CommandRunner`] and [`CommandVerifier`], which carry out stages by any
 //! program, and [`LocalHost`]. Only Linux is supported: what is left of a tree is found in `/proc`.
 
@@ -18,6 +46,7 @@ compile_error!("orchestrator-process finds processes in /proc and holds them by 
 
 mod activity;
 mod capture;
+mod command;
 mod environment;
 mod error;
 mod excerpt;

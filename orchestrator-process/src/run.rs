@@ -10,10 +10,11 @@ use rustix::process::Signal;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::command::Output;
 use crate::error::SpawnError;
 use crate::follow::{Growing, Line, Lines};
 use crate::program::{Limits, Program};
-use crate::spawn::{Output, Tree};
+use crate::spawn::Tree;
 use crate::sweep::{self, Swept};
 
 /// How a program came to its end.
@@ -131,9 +132,6 @@ pub async fn run(
             stopped.unwrap_or_else(|| end_of(status))
         }
     };
-    if !swept.left.is_empty() {
-        tracing::warn!(left = ?swept.left, "processes could not be ended");
-    }
     logs.read_to_end(watch).await;
     Ok(Ended {
         how,
@@ -190,17 +188,21 @@ async fn supervise(
 
 /// Ends what is there of the tree: all of it, or what the program left when it ended by itself.
 pub(crate) async fn end_tree(tree: &Tree, is_forced: bool, grace: Duration) -> Swept {
-    let (seeds, mut known) = (tree.seeds(), BTreeSet::new());
-    if !is_forced {
-        return sweep::end_all(&seeds, known, grace.min(LEFTOVER_GRACE)).await;
-    }
-    let begun = Instant::now();
-    // Those outside the group are noted now: they are hard to find once their parents are gone.
-    sweep::look(&seeds, &mut known).await;
-    tree.signal_group(Signal::TERM);
-    tree.signal_group(Signal::CONT);
-    timeout(grace, tree.exited()).await.ok();
-    sweep::end_all(&seeds, known, grace.saturating_sub(begun.elapsed())).await
+    let seeds = tree.seeds();
+    let swept = if is_forced {
+        let begun = Instant::now();
+        // Those outside the group are noted now: they are hard to find once their parents are gone.
+        let mut noted = Swept::default();
+        sweep::look(&seeds, &mut noted).await;
+        tree.signal_group(Signal::TERM);
+        tree.signal_group(Signal::CONT);
+        timeout(grace, tree.exited()).await.ok();
+        sweep::end_all(&seeds, noted.found, grace.saturating_sub(begun.elapsed())).await
+    } else {
+        sweep::end_all(&seeds, BTreeSet::new(), grace.min(LEFTOVER_GRACE)).await
+    };
+    swept.log();
+    swept
 }
 
 pub(crate) fn end_of(status: ExitStatus) -> End {
@@ -240,11 +242,8 @@ struct Logs {
 impl Logs {
     fn open(program: &Program) -> Result<Self, SpawnError> {
         let open = |path: &Path| {
-            Growing::open(path).map_err(|source| SpawnError::File {
-                program: program.program.to_string_lossy().into_owned(),
-                path: path.to_owned(),
-                source,
-            })
+            let name = program.program.to_string_lossy();
+            Growing::open(path).map_err(|err| SpawnError::from_file(&name, path, err))
         };
         let stderr =
             program.stderr.as_deref().filter(|path| program.stdout.as_deref() != Some(path));

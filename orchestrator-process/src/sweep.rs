@@ -18,20 +18,37 @@ pub(crate) struct Swept {
     pub(crate) found: BTreeSet<ProcessId>,
     /// Those that could not be ended.
     pub(crate) left: Vec<u32>,
+    /// Whether there may be more, since the processes of this machine could not be looked at.
+    pub(crate) is_blind: bool,
+}
+
+impl Swept {
+    /// Says in the log what nobody is told otherwise.
+    pub(crate) fn log(&self) {
+        if !self.left.is_empty() {
+            tracing::warn!(left = ?self.left, "processes of a program could not be ended");
+        }
+        if self.is_blind {
+            tracing::warn!("/proc could not be read, so a program may have left processes");
+        }
+    }
 }
 
 /// How long killed processes may take to be gone; one that hangs in the kernel takes longer.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
+/// How soon one looks again, at first and at last.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
 
 /// Ends all processes of a tree, with those that are known to belong to it: asks them first, and
 /// kills those that are left after `grace`.
 pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Duration) -> Swept {
-    let mut swept = Swept { found: known, left: Vec::new() };
+    let mut swept = Swept { found: known, ..Swept::default() };
     let mut asked = BTreeSet::new();
     let asked_until = Instant::now() + grace;
+    let mut pause = LOOK_AGAIN;
     loop {
-        let members = look(seeds, &mut swept.found).await;
+        let members = look(seeds, &mut swept).await;
         if members.is_empty() {
             return swept;
         }
@@ -44,13 +61,16 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
                 signal(id, Signal::CONT);
             }
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
     }
     let killed_until = Instant::now() + KILLED_WITHIN;
+    let mut pause = LOOK_AGAIN;
     loop {
-        kill_frozen(seeds, &mut swept.found).await;
-        sleep(LOOK_AGAIN).await;
-        let members = look(seeds, &mut swept.found).await;
+        kill_frozen(seeds, &mut swept).await;
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
+        let members = look(seeds, &mut swept).await;
         if members.is_empty() {
             return swept;
         }
@@ -66,10 +86,10 @@ const FREEZE_ROUNDS_MAX: usize = 64;
 
 /// Stops all members until no new one turns up, then kills them: one that is stopped cannot start
 /// another one that the kill would miss.
-async fn kill_frozen(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) {
+async fn kill_frozen(seeds: &Seeds, swept: &mut Swept) {
     let mut frozen = BTreeSet::new();
     for _ in 0..FREEZE_ROUNDS_MAX {
-        let members = look(seeds, known).await;
+        let members = look(seeds, swept).await;
         let news: Vec<ProcessId> = members.difference(&frozen).copied().collect();
         if news.is_empty() {
             break;
@@ -88,16 +108,20 @@ async fn kill_frozen(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) {
 const LOOKS_MAX: usize = 20;
 
 /// The members now; what was known of before stays known.
-pub(crate) async fn look(seeds: &Seeds, known: &mut BTreeSet<ProcessId>) -> BTreeSet<ProcessId> {
+pub(crate) async fn look(seeds: &Seeds, swept: &mut Swept) -> BTreeSet<ProcessId> {
     let mut members = BTreeSet::new();
     for _ in 0..LOOKS_MAX {
         let table = table().await;
-        members = table.members(seeds, known, std::process::id());
+        members = table.members(seeds, &swept.found, std::process::id());
+        swept.is_blind = table.is_blind;
         if !members.is_empty() || !table.is_torn {
             break;
         }
+        if table.is_blind {
+            sleep(LOOK_AGAIN).await;
+        }
     }
-    known.extend(&members);
+    swept.found.extend(&members);
     members
 }
 
@@ -148,7 +172,8 @@ async fn table() -> Arc<Table> {
     let begun = Instant::now();
     let before = last.as_ref().map(|(_, table)| Arc::clone(table));
     let look = move || Arc::new(Table::read(before.as_deref()));
-    let table = tokio::task::spawn_blocking(look).await.unwrap_or_default();
+    let table =
+        tokio::task::spawn_blocking(look).await.unwrap_or_else(|_| Arc::new(Table::blind()));
     *last = Some((begun, Arc::clone(&table)));
     table
 }

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 
 use crate::environment::{Marker, StartMark};
+use crate::error::is_no_room;
 
 /// One process for all time: a pid alone may mean another one later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,7 +63,17 @@ const ENVIRONMENT_BYTES_MAX: u64 = 8 << 20;
 impl Process {
     /// Reads what `/proc/<pid>/stat` holds; `None` when there is no such process.
     pub(crate) fn read(pid: u32) -> Option<Self> {
-        Self::parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
+        Self::try_read(pid).ok().flatten()
+    }
+
+    /// The same; fails where there may be one that cannot be looked at.
+    fn try_read(pid: u32) -> io::Result<Option<Self>> {
+        match fs::read(format!("/proc/{pid}/stat")) {
+            Ok(stat) => Ok(Self::parse(pid, &stat)),
+            // One that ends while its file is open is "no such process".
+            Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 
     fn parse(pid: u32, stat: &[u8]) -> Option<Self> {
@@ -93,14 +104,15 @@ impl Process {
     }
 }
 
-/// The environment that a process was started with; empty also when it may not be looked at.
-fn environment(pid: u32) -> Vec<u8> {
+/// The environment that a process was started with; empty also of one that is not ours to look at.
+fn environment(pid: u32) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    if let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) {
-        // What was read up to an error is as good as can be had.
-        file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes).ok();
+    let read = fs::File::open(format!("/proc/{pid}/environ"))
+        .and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes));
+    match read {
+        Err(err) if is_no_room(&err) => Err(err),
+        _ => Ok(bytes),
     }
-    bytes
 }
 
 impl Marks {
@@ -125,37 +137,49 @@ pub(crate) struct Table {
     /// Whether one may have been missed. It was in that instant; or it was started after the list of
     /// processes was read, by one that had ended when its turn came.
     pub(crate) is_torn: bool,
+    /// Whether the processes could not be looked at, or not all of them; it is torn then too.
+    pub(crate) is_blind: bool,
 }
 
 impl Table {
+    /// What is known when nothing could be looked at.
+    pub(crate) fn blind() -> Self {
+        Self { is_torn: true, is_blind: true, ..Self::default() }
+    }
+
     /// Looks at all processes now; `before` is an earlier look, if there was one.
     pub(crate) fn read(before: Option<&Self>) -> Self {
-        let pids = fs::read_dir("/proc")
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-        let mut blank = BTreeSet::new();
-        let mut is_torn = false;
-        let mut table = Self::of(pids.filter_map(|pid| {
-            let Some(mut process) = Process::read(pid) else {
-                is_torn = true;
-                return None;
-            };
-            if !process.is_of_kernel() {
-                let environment = environment(pid);
-                process.marks = Marks::of(&environment);
-                if environment.is_empty() {
-                    blank.insert(process.id);
-                }
-            }
-            Some(process)
-        }));
+        let mut table = Self::default();
+        if table.fill().is_err() || !table.processes.contains_key(&std::process::id()) {
+            table.is_blind = true;
+        }
         let was_blank = |id: &ProcessId| before.is_some_and(|before| before.blank.contains(id));
-        table.is_torn = is_torn || !blank.iter().all(was_blank);
-        table.blank = blank;
+        table.is_torn |= table.is_blind || !table.blank.iter().all(was_blank);
         table
     }
 
+    fn fill(&mut self) -> io::Result<()> {
+        for entry in fs::read_dir("/proc")? {
+            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let Some(mut process) = Process::try_read(pid)? else {
+                self.is_torn = true;
+                continue;
+            };
+            if !process.is_of_kernel() {
+                let environment = environment(pid)?;
+                process.marks = Marks::of(&environment);
+                if environment.is_empty() {
+                    self.blank.insert(process.id);
+                }
+            }
+            self.processes.insert(pid, process);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
     pub(crate) fn of(processes: impl IntoIterator<Item = Process>) -> Self {
         let processes = processes.into_iter().map(|it| (it.id.pid, it)).collect();
         Self { processes, ..Self::default() }

@@ -5,6 +5,7 @@
 mod ending;
 mod leftovers;
 mod running;
+mod scarce;
 mod stages;
 
 use std::fs;

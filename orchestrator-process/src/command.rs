@@ -1,0 +1,156 @@
+//! Turning a program into a command for the system, so that each fault has its name.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::environment::{Marker, StartMark};
+use crate::error::SpawnError;
+use crate::program::{Program, Stdin};
+
+/// Where the output goes.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// To the files that the program names.
+    Files,
+    /// Into pipes, which the caller reads.
+    Pipes,
+}
+
+/// Makes the command, with all files open; says what the program is called in messages.
+pub(crate) fn command(
+    program: &Program,
+    mark: &StartMark,
+    output: &Output,
+) -> Result<(Command, String), SpawnError> {
+    let name = program.program.to_string_lossy().into_owned();
+    if let Some(cwd) = &program.cwd {
+        check_directory(cwd).map_err(|source| SpawnError::Directory {
+            program: name.clone(),
+            cwd: cwd.clone(),
+            source,
+        })?;
+    }
+    let path = resolve(program, &name)?;
+    let mut command = Command::new(path);
+    command.arg0(&program.program).args(&program.args).env_clear().envs(program.environment.iter());
+    command.env(StartMark::NAME, mark.as_str());
+    if let Some(marker) = &program.marker {
+        command.env(Marker::NAME, marker.as_str());
+    }
+    if let Some(cwd) = &program.cwd {
+        command.current_dir(cwd);
+    }
+    command.stdin(stdin(program, &name)?);
+    match output {
+        Output::Pipes => {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Output::Files => {
+            for file in [&program.stdout, &program.stderr].into_iter().flatten() {
+                make_parent(file).map_err(|err| SpawnError::from_file(&name, file, err))?;
+            }
+            command.stdout(append(program.stdout.as_deref(), &name)?);
+            command.stderr(append(program.stderr.as_deref(), &name)?);
+        }
+    }
+    Ok((command, name))
+}
+
+fn check_directory(dir: &Path) -> io::Result<()> {
+    if std::fs::metadata(dir)?.is_dir() {
+        Ok(rustix::fs::access(dir, rustix::fs::Access::EXEC_OK)?)
+    } else {
+        Err(io::Error::from(io::ErrorKind::NotADirectory))
+    }
+}
+
+fn make_parent(file: &Path) -> io::Result<()> {
+    file.parent().map_or(Ok(()), std::fs::create_dir_all)
+}
+
+fn stdin(program: &Program, name: &str) -> Result<Stdio, SpawnError> {
+    match &program.stdin {
+        Stdin::Closed => Ok(Stdio::null()),
+        Stdin::File(path) => {
+            let file = File::open(path).map_err(|err| SpawnError::from_file(name, path, err))?;
+            Ok(file.into())
+        }
+        Stdin::Bytes(bytes) => {
+            let file = memory_file(bytes)
+                .map_err(|err| SpawnError::from_file(name, Path::new("a file in memory"), err))?;
+            Ok(file.into())
+        }
+    }
+}
+
+/// A file in memory that holds these bytes: unlike a pipe it needs nobody to feed it.
+fn memory_file(bytes: &[u8]) -> io::Result<File> {
+    let fd = rustix::fs::memfd_create("stdin", rustix::fs::MemfdFlags::CLOEXEC)?;
+    let mut file = File::from(fd);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    Ok(file)
+}
+
+fn append(path: Option<&Path>, name: &str) -> Result<Stdio, SpawnError> {
+    let Some(path) = path else { return Ok(Stdio::null()) };
+    let file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(|err| SpawnError::from_file(name, path, err))?;
+    Ok(file.into())
+}
+
+/// Where a program that is named without a `/` is looked for when its environment has no `PATH`.
+const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// Finds the program as `execvp` would, but says what is wrong where it would not.
+fn resolve(program: &Program, name: &str) -> Result<PathBuf, SpawnError> {
+    let as_path = Path::new(&program.program);
+    // Absolute, since the child is in the other directory already when it looks the path up.
+    let base = program.cwd.as_deref().map(std::path::absolute).transpose();
+    let base = base.map_err(|err| SpawnError::from_spawn(name, err))?.unwrap_or_default();
+    if program.program.as_encoded_bytes().contains(&b'/') {
+        let path = base.join(as_path);
+        return match std::fs::metadata(&path) {
+            Ok(_) => check_executable(path, name),
+            Err(_) => Err(SpawnError::NotFound {
+                program: name.to_owned(),
+                searched: format!("`{}`", path.display()),
+            }),
+        };
+    }
+    let search = program.environment.get("PATH").unwrap_or_else(|| PATH_DEFAULT.as_ref());
+    let mut refused = None;
+    let named = !program.program.is_empty();
+    for dir in std::env::split_paths(search).filter(|_| named) {
+        let path = base.join(dir).join(as_path);
+        if std::fs::metadata(&path).is_ok_and(|meta| meta.is_file()) {
+            match check_executable(path, name) {
+                Ok(path) => return Ok(path),
+                Err(err) => refused = refused.or(Some(err)),
+            }
+        }
+    }
+    Err(refused.unwrap_or_else(|| SpawnError::NotFound {
+        program: name.to_owned(),
+        searched: format!("PATH `{}`", search.to_string_lossy()),
+    }))
+}
+
+fn check_executable(path: PathBuf, name: &str) -> Result<PathBuf, SpawnError> {
+    let refuse = |why| SpawnError::NotExecutable { program: name.to_owned(), why };
+    if std::fs::metadata(&path).is_ok_and(|meta| meta.is_dir()) {
+        return Err(refuse("it is a directory"));
+    }
+    match rustix::fs::access(&path, rustix::fs::Access::EXEC_OK) {
+        Ok(()) => Ok(path),
+        Err(_) => Err(refuse("it lacks the permission: `chmod +x` it")),
+    }
+}
