@@ -25,10 +25,11 @@ pub(crate) enum Identity {
 
 /// Reads what the file is, and writes nothing.
 pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<Identity> {
-    let id: i32 = conn.pragma_query_value(None, "application_id", |row| row.get(0))?;
-    let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let objects: i64 =
-        conn.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    // In one transaction, or else a file that is being made looks half made.
+    let tx = conn.unchecked_transaction()?;
+    let id: i32 = tx.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let version: i64 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let objects: i64 = tx.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     Ok(match (id, u32::try_from(version)) {
         (APPLICATION_ID, Ok(version)) => Identity::Ours(version),
         (0, Ok(0)) if objects == 0 => Identity::Empty,
@@ -39,6 +40,10 @@ pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<Identity> {
 /// Brings the file to the present format in one transaction; a file in a newer one stays as it is.
 /// Returns the format that it has then.
 pub(crate) fn migrate(conn: &mut Connection) -> rusqlite::Result<u32> {
+    if identify(conn)? == Identity::Ours(VERSION) {
+        // No need to wait for who writes just now.
+        return Ok(VERSION);
+    }
     // Another process may do the same: the format counts that is there under the write lock.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: u32 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;

@@ -115,6 +115,8 @@ async fn a_lock_held_too_long_is_a_typed_error_and_passes() {
     assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}");
     let header = store.header(&run()).await.unwrap();
     assert_eq!(header.map(|(seq, _)| seq), Some(at), "reading goes on");
+    let another = fixture.sqlite().await;
+    assert!(another.load(&run()).await.unwrap().is_some(), "and so does opening");
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
     assert_eq!(assert_whole(&store).await, at.plus(1));

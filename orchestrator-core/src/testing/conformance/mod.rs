@@ -88,3 +88,24 @@ mod tests {
 
     store_conformance!(MemoryStore::new());
 }
+
+/// Faults that a caller must not notice.
+#[cfg(test)]
+mod harmless_faults {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::testing::{Fault, FaultStore};
+
+    struct Faulty(MemoryStore);
+
+    #[async_trait]
+    impl StoreFixture for Faulty {
+        async fn open(&self) -> Arc<dyn Store> {
+            let faults = [Fault::Delay(Duration::from_millis(1)), Fault::Duplicate];
+            Arc::new(FaultStore::seeded(Arc::new(self.0.clone()), 7, 300, &faults))
+        }
+    }
+
+    store_conformance!(Faulty(MemoryStore::new()));
+}
