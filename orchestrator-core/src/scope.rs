@@ -238,6 +238,7 @@ mod tests {
             ("src/a.rs", "src/b.rs", false),
             ("src/a", "src/ab", false),
             ("SRC", "src/a.rs", true),
+            ("straße", "STRASSE/a.rs", true),
             ("src/*.rs", "src/deep/x.py", true),
             ("src/*.rs", "docs/**", false),
             ("**", "anything", true),

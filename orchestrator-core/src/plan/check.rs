@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn pipelines_permits_and_verify_commands_are_checked() {
         let mut tasks: Vec<TaskSpec> =
-            ["a", "b", "c", "d", "e"].iter().map(|name| task(name, &[])).collect();
+            ["a", "b", "c", "d", "e", "f"].iter().map(|name| task(name, &[])).collect();
         let gpu = PoolName::parse("gpu").unwrap();
         let agents = PoolName::parse("agents").unwrap();
         tasks[0].pipeline = PipelineName::parse("missing").ok();
@@ -245,6 +245,7 @@ mod tests {
         tasks[3].pipeline = PipelineName::parse("default").ok();
         tasks[4].pipeline = PipelineName::parse("bare").ok();
         tasks[4].verify = None;
+        tasks[5].verify = Some(VerifyCommand::Shell(" ".to_owned()));
         let mut plan = plan(tasks);
         plan.pools = [(gpu, 2), (agents, 2)].into();
         let bare = Pipeline::new(vec![StageSpec::of(StageKind::Run)]).unwrap();
@@ -255,6 +256,7 @@ mod tests {
                 "task `a` names pipeline `missing`, which the plan does not have",
                 "task `b` needs 3 permits of pool `gpu`, which has 2",
                 "task `b` has no `verify` command, but its pipeline verifies",
+                "task `f` has no `verify` command, but its pipeline verifies",
             ]
         );
     }

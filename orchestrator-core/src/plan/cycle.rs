@@ -148,7 +148,7 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The nodes from `start` to `end`, beginning at the least of them.
+    /// The nodes from `start`, which is the least that is still alive, to `end`.
     fn path(&self, start: usize, end: usize) -> Vec<usize> {
         let mut path = vec![end];
         let mut node = end;
@@ -157,8 +157,6 @@ impl<'a> Search<'a> {
             path.push(node);
         }
         path.reverse();
-        let least = path.iter().enumerate().min_by_key(|(_, node)| **node).map_or(0, |(at, _)| at);
-        path.rotate_left(least);
         path
     }
 
@@ -225,6 +223,7 @@ mod tests {
         fn p3_each_cycle_is_real_and_a_shortest_of_its_knot(graph in graphs()) {
             let cycles = shortest_cycles(&graph);
             for cycle in &cycles {
+                prop_assert_eq!(cycle.iter().min(), cycle.first());
                 for (at, node) in cycle.iter().enumerate() {
                     let next = cycle[(at + 1) % cycle.len()];
                     prop_assert!(graph[*node].contains(&next));
@@ -238,6 +237,16 @@ mod tests {
                 prop_assert_eq!(found, shortest);
             }
         }
+    }
+
+    #[test]
+    fn p16_a_search_that_takes_too_long_tells_the_shortest_circle_so_far() {
+        // 0 is on a circle of three, 2 and 3 are one of two.
+        let graph = [vec![1], vec![2], vec![0, 3], vec![2]];
+        let mut search = Search::new(&graph);
+        search.steps = STEPS_MAX;
+        assert_eq!(search.shortest_in(&[0, 1, 2, 3]), Some(vec![0, 1, 2]));
+        assert_eq!(shortest_cycles(&graph), [[2, 3]]);
     }
 
     #[test]

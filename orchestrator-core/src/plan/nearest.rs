@@ -80,6 +80,7 @@ mod tests {
             ("dependsOn", Some("depends_on")),
             ("depend_on", Some("depends_on")),
             ("verfiy", Some("verify")),
+            ("rloe", Some("role")),
             ("Verify", Some("verify")),
             ("rôle", Some("role")),
             ("colour", None),

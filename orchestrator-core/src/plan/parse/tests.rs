@@ -113,14 +113,22 @@ fn p16_every_fault_is_told_at_once_with_line_column_and_task() {
 #[test]
 fn what_comes_from_the_defaults_is_told_once_and_what_follows_from_a_fault_is_not_told() {
     let text = r#"{
-  "tasks": [{"id": "a"}, {"id": "b"}, {"id": "c", "pipeline": "two"}],
-  "defaults": {"pipeline": "one", "verify": "true"},
-  "pipelines": {"two": 2},
+  "tasks": [{"id": "a"}, {"id": "b"}, {"id": "c", "pipeline": "two", "depends_on": ["c"]},
+            {"id": "d", "model": "x\u0000", "needs": {"gpu": 2}, "pipeline": "four"}],
+  "defaults": {"pipeline": "one", "verify": "true", "needs": 5},
+  "pipelines": {"two": 2, "three": ["run", "review", {"kind": "review", "name": ""}],
+                "four": ["run"]},
+  "pools": {"gpu": 1},
 }"#;
     assert_eq!(
         told(text),
-        "line 3, column 28, task `a`: names pipeline `one`, which the plan does not have\n\
-         line 4, column 24: `two` has to be a list, not a number"
+        "line 2, column 85, task `c`: depends on itself\n\
+         line 3, column 34, task `d`: `model` has to be a text that says something, without NUL, not `x\\0`\n\
+         line 3, column 62, task `d`: needs 2 permits of pool `gpu`, which has 1\n\
+         line 4, column 28, task `a`: names pipeline `one`, which the plan does not have\n\
+         line 4, column 62: `needs` has to be an object, not a number\n\
+         line 5, column 24: `two` has to be a list, not a number\n\
+         line 5, column 81: stage name `` is empty, over 256 bytes, or holds a control character"
     );
 }
 
