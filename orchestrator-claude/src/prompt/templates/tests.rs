@@ -1,0 +1,167 @@
+use orchestrator_core::{Scope, VerifyCommand};
+use serde_json::json;
+
+use super::super::FEEDBACK_BYTES_MAX;
+use super::*;
+
+fn task() -> TaskSpec {
+    let mut task = TaskSpec::new(TaskId::parse("port-a").unwrap());
+    let inputs = json!({"source": "a.py", "target": "a.rs", "files": ["x", "y"]});
+    task.inputs = inputs.as_object().unwrap().clone();
+    task.verify = Some(VerifyCommand::Shell("cargo test && echo \"<ok>\"".to_owned()));
+    task.scope = Some(Scope::parse(["src/a.rs"]).unwrap());
+    task
+}
+
+fn values<'a>(task: &'a TaskSpec, feedback: &'a [String]) -> Values<'a> {
+    Values { task, attempt: 1, feedback, documents: &[], change: None }
+}
+
+fn with(text: &str) -> Templates {
+    let mut templates = Templates::built_in();
+    templates.add("own", text).unwrap();
+    templates
+}
+
+fn render(text: &str, feedback: &[&str]) -> Result<String, TemplateError> {
+    let feedback: Vec<String> = feedback.iter().map(|&text| text.to_owned()).collect();
+    with(text).render("own", values(&task(), &feedback))
+}
+
+#[test]
+fn every_built_in_template_renders_for_every_attempt() {
+    let documents =
+        [Document { name: "INTERFACES.md".to_owned(), text: "fn {{a}}(&self) -> &str".to_owned() }];
+    let templates = Templates::built_in();
+    let tasks: Vec<TaskSpec> = ["implement", "port", "fix", "address-feedback"]
+        .map(|name| TaskSpec { prompt_template: name.to_owned(), ..task() })
+        .to_vec();
+    let faults = templates.check(&tasks, &documents);
+    assert!(faults.is_empty(), "{faults:?}");
+
+    let feedback = ["first".to_owned(), "second".to_owned()];
+    let values = Values {
+        task: &tasks[1],
+        attempt: 3,
+        feedback: &feedback,
+        documents: &documents,
+        change: None,
+    };
+    insta::assert_snapshot!("port", templates.render("port", values).unwrap());
+    let bare = TaskSpec { inputs: serde_json::Map::new(), verify: None, scope: None, ..task() };
+    let values = Values { task: &bare, feedback: &[], documents: &[], ..values };
+    insta::assert_snapshot!("implement_bare", templates.render("implement", values).unwrap());
+}
+
+#[test]
+fn the_reviewers_prompt_shows_the_change_as_data() {
+    let change = ChangeText {
+        files: &["a.rs".to_owned()],
+        diff: "+let x = \"{{secret}}\";",
+        cut: Some("2 binary files"),
+        mark: "m1",
+        repeat: None,
+    };
+    let task = task();
+    let values = Values { change: Some(change), ..values(&task, &[]) };
+    Templates::built_in().check_review("review", &task, &[]).unwrap();
+    let mut own = with("{{#if change.cut}}{{/if}}{{#if repeat}}{{typo}}{{/if}}");
+    assert!(own.check_review("own", &task, &[]).is_err());
+    own.add("own", "{{change.diff}}").unwrap();
+    own.check_review("own", &task, &[]).unwrap();
+    insta::assert_snapshot!("review", Templates::built_in().render("review", values).unwrap());
+}
+
+#[test]
+fn without_an_earlier_error_the_block_for_it_is_left_out() {
+    let text = "a{{#if last_error}} {{last_error}}{{/if}}{{#unless last_error}}!{{/unless}}";
+    assert_eq!(render(text, &[]).unwrap(), "a!");
+    assert_eq!(render(text, &["e1", "e2"]).unwrap(), "a e2");
+}
+
+#[test]
+fn p16_braces_in_values_are_data_and_nothing_is_escaped() {
+    let error = "{{inputs.source}} {{> rules}} {{{x}}} <a> & \"b\" \\{{c}}";
+    assert_eq!(render("{{last_error}}", &[error]).unwrap(), error);
+    assert_eq!(render("{{source}} {{verify}}", &[]).unwrap(), "a.py cargo test && echo \"<ok>\"");
+    assert_eq!(render("{{#each inputs}}{{@key}}={{json this}};{{/each}}", &[]).unwrap(), {
+        "files=[\"x\",\"y\"];source=a.py;target=a.rs;"
+    });
+}
+
+#[test]
+fn a_long_error_keeps_its_head_and_tail_within_the_limit() {
+    let error = format!("begins {} ends", "x".repeat(100_000));
+    let prompt = render("{{last_error}}", &[&error]).unwrap();
+    assert!(prompt.len() <= FEEDBACK_BYTES_MAX, "{}", prompt.len());
+    assert!(prompt.starts_with("begins") && prompt.ends_with("ends"));
+}
+
+#[test]
+fn what_is_missing_is_named_with_template_and_line() {
+    let missing = |text: &str, feedback: &[&str]| {
+        let err = render(text, feedback).unwrap_err();
+        let TemplateError::MissingVariable { template, line, variable, .. } = err else {
+            panic!("{text}: {err}")
+        };
+        (template, line, variable)
+    };
+    let at = |line, variable: &str| ("own".to_owned(), Some(line), variable.to_owned());
+    assert_eq!(missing("a\nb {{inputs.sorce}}", &[]), at(2, "inputs.sorce"));
+    assert_eq!(missing("{{lasterror}}", &[]), at(1, "lasterror"));
+    assert_eq!(missing("\n\n{{#if lasterror}}x{{/if}}", &[]), at(3, "lasterror"));
+    assert_eq!(missing("{{#each inputs.gone}}x{{/each}}", &[]), at(1, "inputs.gone"));
+    assert_eq!(missing("{{json inputs.gone}}", &[]), at(1, "inputs.gone"));
+    assert_eq!(render("{{#if inputs.optional}}x{{/if}}.", &[]).unwrap(), ".");
+
+    let err = render("a\n{{> gone}}", &[]).unwrap_err();
+    let TemplateError::MissingPartial { template, line, partial, .. } = err else {
+        panic!("{err}")
+    };
+    assert_eq!((template.as_str(), line, partial.as_str()), ("own", Some(2), "gone"));
+}
+
+#[test]
+fn check_finds_what_only_a_later_attempt_would_miss() {
+    let templates = with("{{#if last_error}}\n{{#if learnings}}{{typo}}{{/if}}{{/if}}");
+    let one = TaskSpec { prompt_template: "own".to_owned(), ..task() };
+    let two = TaskSpec { id: TaskId::parse("b").unwrap(), ..one.clone() };
+    let three = TaskSpec { prompt_template: "prot".to_owned(), ..one.clone() };
+    let faults = templates.check(&[one, two, three], &[]);
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 2, "{texts:#?}");
+    assert_eq!(faults[0].tasks.len(), 2);
+    assert!(texts[0].contains("`own`, line 2") && texts[0].contains("`typo`"), "{texts:#?}");
+    assert!(texts[1].contains("`prot`") && texts[1].contains("is `port` meant?"), "{texts:#?}");
+    assert!(texts[1].contains("implement, own, port"), "{texts:#?}");
+}
+
+#[test]
+fn templates_of_a_directory_take_the_place_of_the_built_in_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let written = Templates::write_out(dir.path()).unwrap();
+    assert_eq!(written.len(), BUILT_IN.len());
+    std::fs::write(dir.path().join("port.hbs"), "mine: {{source}}").unwrap();
+    std::fs::write(dir.path().join("more.md"), "{{> port}}!").unwrap();
+    std::fs::write(dir.path().join("notes.txt"), "{{").unwrap();
+    let templates = Templates::with_directory(dir.path()).unwrap();
+    assert_eq!(templates.render("more", values(&task(), &[])).unwrap(), "mine: a.py!");
+    // What is there is never written over.
+    assert!(Templates::write_out(dir.path()).unwrap().is_empty());
+
+    std::fs::write(dir.path().join("port.md"), "twice").unwrap();
+    std::fs::write(dir.path().join("broken.hbs"), "a\n{{#if x}}").unwrap();
+    let errors = Templates::with_directory(dir.path()).unwrap_err();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(matches!(&errors[0], TemplateError::Syntax { template, .. } if template == "broken"));
+    assert!(matches!(&errors[1], TemplateError::Twice { name, .. } if name == "port"));
+    assert!(Templates::with_directory(&dir.path().join("gone")).is_err());
+}
+
+#[test]
+fn a_prompt_that_no_model_reads_is_refused() {
+    let mut task = task();
+    task.inputs.insert("big".to_owned(), "x".repeat(PROMPT_BYTES_MAX + 1).into());
+    let err = with("{{big}}").render("own", values(&task, &[])).unwrap_err();
+    assert!(matches!(err, TemplateError::TooLong { .. }), "{err}");
+}
