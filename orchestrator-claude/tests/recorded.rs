@@ -193,40 +193,24 @@ fn lines_that_are_torn_unknown_or_no_objects_lose_only_themselves() {
 #[test]
 fn the_cost_is_that_of_this_run_in_both_versions() {
     let none = Prices::default();
-    let cost = |version, scene, before| recorded(version, scene).cost(&none, before);
+    let cost = |version, scene| recorded(version, scene).cost(&none);
     let first = [(NEW, 6_000), (OLD, 7_500)];
     for (version, micros) in first {
         let known = Cost::Known(Usd(micros));
-        assert_eq!(cost(version, "resume_cost_stream.1", None), known, "{version}");
-        // The new version's total has doubled then, the old one's has not; the cost is the same.
-        for before in [None, Some(Usd(micros))] {
-            assert_eq!(cost(version, "resume_cost_stream.2", before), known, "{version}");
-        }
+        assert_eq!(cost(version, "resume_cost_stream.1"), known, "{version}");
+        // The new version's total has doubled then, the old one's has not.
+        assert_eq!(cost(version, "resume_cost_stream.2"), known, "{version}");
     }
+    // A fork of a conversation of $0.54 that costs as much again.
+    assert_eq!(cost(NEW, "fork_cost_stream"), Cost::Known(Usd(540_000)));
     // Several final lines.
-    assert_eq!(cost(NEW, "background_finishes", None), Cost::Known(Usd(2_400)));
-    assert_eq!(cost(OLD, "background_finishes", None), Cost::Known(Usd(3_000)));
-    assert_eq!(cost(NEW, "subagent", None), Cost::Known(Usd(3_200)));
+    assert_eq!(cost(NEW, "background_finishes"), Cost::Known(Usd(2_400)));
+    assert_eq!(cost(OLD, "background_finishes"), Cost::Known(Usd(3_000)));
+    assert_eq!(cost(NEW, "subagent"), Cost::Known(Usd(3_200)));
     // One turn past the limit of $0.30.
-    assert_eq!(cost(NEW, "max_budget", None), Cost::Known(Usd(420_000)));
-    assert_eq!(cost(OLD, "max_budget", None), Cost::Known(Usd(350_000)));
-    assert_eq!(cost(NEW, "401_retries1", None), Cost::Known(Usd::ZERO));
-}
-
-#[test]
-fn a_total_that_goes_on_from_an_earlier_run_has_that_taken_away() {
-    let result = |version: &str| {
-        let init =
-            format!(r#"{{"type":"system","subtype":"init","claude_code_version":"{version}"}}"#);
-        let result = r#"{"type":"result","is_error":false,"total_cost_usd":0.012}"#;
-        Transcript::of(format!("{init}\n{result}\n").as_bytes())
-    };
-    let before = Some(Usd(5_000));
-    let none = Prices::default();
-    assert_eq!(result("2.1.332").cost(&none, before), Cost::Known(Usd(7_000)));
-    assert_eq!(result("2.1.197").cost(&none, before), Cost::Known(Usd(12_000)));
-    assert_eq!(result("2.1.332").cost(&none, Some(Usd(20_000))), Cost::Known(Usd(12_000)));
-    assert_eq!(result("next").cost(&none, before), Cost::Known(Usd(12_000)));
+    assert_eq!(cost(NEW, "max_budget"), Cost::Known(Usd(420_000)));
+    assert_eq!(cost(OLD, "max_budget"), Cost::Known(Usd(350_000)));
+    assert_eq!(cost(NEW, "401_retries1"), Cost::Known(Usd::ZERO));
 }
 
 #[test]
@@ -235,8 +219,8 @@ fn a_run_that_was_ended_costs_at_least_what_its_messages_cost() {
     for version in [OLD, NEW] {
         let killed = recorded(version, "sigterm_bash");
         // One message: 100 tokens sent, 1 known to be received.
-        assert_eq!(killed.cost(&prices, None), Cost::AtLeast(Usd(420)), "{version}");
-        assert_eq!(killed.cost(&Prices::default(), None), Cost::AtLeast(Usd::ZERO));
+        assert_eq!(killed.cost(&prices), Cost::AtLeast(Usd(420)), "{version}");
+        assert_eq!(killed.cost(&Prices::default()), Cost::AtLeast(Usd::ZERO));
         assert_eq!(killed.tokens().input, 100);
     }
     // Messages after the last final line make its total a lower bound.
@@ -244,7 +228,7 @@ fn a_run_that_was_ended_costs_at_least_what_its_messages_cost() {
     let message = r#"{"type":"assistant","message":{"id":"m","usage":{"input_tokens":1000}}}"#;
     transcript.push_line(message.as_bytes());
     transcript.push_line(message.as_bytes());
-    assert_eq!(transcript.cost(&prices, None), Cost::AtLeast(Usd(10_000)));
+    assert_eq!(transcript.cost(&prices), Cost::AtLeast(Usd(10_000)));
 }
 
 #[test]

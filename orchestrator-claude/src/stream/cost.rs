@@ -8,9 +8,6 @@ use serde_json::{Map, Value};
 use super::MESSAGES_MAX;
 use super::fields::{integer, map, text};
 
-/// The first version that is known to report totals of a whole conversation.
-const CUMULATIVE_SINCE: [u64; 3] = [2, 1, 332];
-
 /// Tokens used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tokens {
@@ -127,22 +124,13 @@ impl Costs {
         }
     }
 
-    pub(super) const fn total(&self) -> Option<Usd> {
-        self.total
-    }
-
     pub(super) fn tokens(&self) -> Tokens {
         sum(&self.messages)
     }
 
-    pub(super) fn of_run(
-        &self,
-        version: Option<&str>,
-        prices: &Prices,
-        known_before: Option<Usd>,
-    ) -> Cost {
+    pub(super) fn of_run(&self, prices: &Prices) -> Cost {
         let unsaid = prices.of(sum(&self.since_final));
-        match self.said(version, known_before) {
+        match self.said() {
             Some(said) if self.since_final.is_empty() => Cost::Known(said),
             Some(said) => Cost::AtLeast(said.plus(unsaid)),
             None => Cost::AtLeast(unsaid),
@@ -150,17 +138,13 @@ impl Costs {
     }
 
     /// What the final lines say this run cost.
-    fn said(&self, version: Option<&str>, known_before: Option<Usd>) -> Option<Usd> {
-        let total = self.total?;
-        if self.finals == self.finals_with_part {
-            return Some(self.parts);
-        }
-        // Without parts, only a version known to go on from the earlier total may have it taken
-        // away: booking too much is mended by a person, booking too little by nobody.
-        match known_before {
-            Some(before) if is_cumulative(version) && total > before => Some(total.minus(before)),
-            _ => Some(total),
-        }
+    ///
+    /// 2.1.332 goes on with the total of the conversation when it is taken up or forked, and says
+    /// what this run added; 2.1.197 begins anew. A version that goes on and does not say so would be
+    /// booked with the total: too much is mended by a person, too little by nobody.
+    fn said(&self) -> Option<Usd> {
+        let says_parts = self.finals == self.finals_with_part;
+        self.total.map(|total| if says_parts { self.parts } else { total })
     }
 }
 
@@ -174,10 +158,4 @@ fn add(to: &mut BTreeMap<String, Tokens>, id: &str, tokens: Tokens) {
 
 fn sum(messages: &BTreeMap<String, Tokens>) -> Tokens {
     messages.values().copied().fold(Tokens::default(), Tokens::plus)
-}
-
-fn is_cumulative(version: Option<&str>) -> bool {
-    let numbers: Vec<u64> =
-        version.unwrap_or_default().split('.').map_while(|part| part.parse().ok()).collect();
-    numbers.as_slice() >= CUMULATIVE_SINCE.as_slice()
 }

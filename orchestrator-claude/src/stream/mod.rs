@@ -6,17 +6,14 @@
 
 mod cost;
 mod fields;
-mod lines;
 
 use std::collections::BTreeMap;
 
-use orchestrator_core::SessionId;
+use orchestrator_core::{Cost, SessionId, WallTime};
 use serde_json::{Map, Value};
 
 pub use self::cost::{Prices, Tokens};
 use self::fields::{flag, integer, map, text, wall_seconds};
-pub use self::lines::Lines;
-use orchestrator_core::{Usd, WallTime};
 
 /// Most denials that are kept of one run.
 const DENIALS_MAX: usize = 64;
@@ -117,7 +114,7 @@ pub struct Transcript {
     retries: u64,
     last_line_torn: bool,
     torn: u64,
-    pub(crate) costs: cost::Costs,
+    costs: cost::Costs,
 }
 
 impl Transcript {
@@ -131,13 +128,9 @@ impl Transcript {
     #[must_use]
     pub fn of(output: &[u8]) -> Self {
         let mut transcript = Self::new();
-        let mut lines = Lines::default();
-        lines.push(output, |line| {
+        for line in output.split(|&byte| byte == b'\n') {
             transcript.push_line(line);
-        });
-        lines.finish(|line| {
-            transcript.push_line(line);
-        });
+        }
         transcript
     }
 
@@ -302,20 +295,11 @@ impl Transcript {
         self.torn
     }
 
-    /// What the run cost, as far as its output tells; see [`Prices`] for a run without a final
+    /// What this run cost, as far as its output tells; see [`Prices`] for a run without a final
     /// line.
-    ///
-    /// `known_before` is what the conversation had cost when this run took it up, for versions of
-    /// the program whose total goes on from there.
     #[must_use]
-    pub fn cost(&self, prices: &Prices, known_before: Option<Usd>) -> orchestrator_core::Cost {
-        self.costs.of_run(self.version(), prices, known_before)
-    }
-
-    /// The total that the program reported for the conversation, when it was asked to.
-    #[must_use]
-    pub const fn reported_total(&self) -> Option<Usd> {
-        self.costs.total()
+    pub fn cost(&self, prices: &Prices) -> Cost {
+        self.costs.of_run(prices)
     }
 
     /// The tokens used, by distinct messages.
