@@ -148,6 +148,14 @@ fn without_a_final_line_the_exit_and_standard_error_decide() {
         with(Exit::Code(1), "No conversation found with session ID: 0\n"),
         Class::Refused(Refusal::NoConversation)
     );
+    // The same with stream output.
+    let gone = r#"{"type":"result","subtype":"error_during_execution","is_error":true,"num_turns":0,
+        "errors":["No conversation found with session ID: 0"]}"#;
+    let mut told = Transcript::new();
+    told.push_line(gone.replace('\n', " ").as_bytes());
+    let stderr = "No conversation found with session ID: 0\n";
+    let told = Ending { stderr, ..ending(&told, 1) };
+    assert_eq!(classify(&told), Class::Refused(Refusal::NoConversation));
     let not_started = Exit::NotStarted { why: "no such file".to_owned() };
     assert_eq!(with(not_started, ""), Class::Refused(Refusal::NotStarted));
     for exit in [Exit::Code(143), Exit::Code(129), Exit::Code(137), Exit::Signal(9)] {

@@ -10,6 +10,11 @@ pub fn classify(ending: &Ending<'_>) -> Class {
         return Class::Stopped(stop);
     }
     let Some(last) = ending.transcript.last() else { return without_final(ending) };
+    // With stream output, a conversation that is not there is told in a final line as well.
+    let never_began = ending.transcript.version().is_none() && last.turns == Some(0);
+    if never_began && last.is_error {
+        return without_final(ending);
+    }
     if ending.transcript.is_last_line_torn() && !ending.was_ended_late {
         return Class::Malformed;
     }
@@ -26,7 +31,8 @@ fn without_final(ending: &Ending<'_>) -> Class {
     match ending.exit {
         Exit::NotStarted { .. } => Class::Refused(Refusal::NotStarted),
         Exit::Code(1) if !ending.stderr.trim().is_empty() => {
-            if ending.stderr.contains("No conversation found") {
+            let gone = ["No conversation found", "--resume requires a valid session ID"];
+            if gone.iter().any(|words| ending.stderr.contains(words)) {
                 Class::Refused(Refusal::NoConversation)
             } else {
                 Class::Refused(Refusal::SetUp)
@@ -138,6 +144,7 @@ impl Stop {
         match self {
             Self::WallLimit => "its time was up",
             Self::Silence => "it gave no sign of life",
+            Self::Output => "it wrote too much",
             Self::Cancelled => "the stage was cancelled",
         }
     }

@@ -23,7 +23,9 @@ impl Class {
             Self::Stopped(Stop::Silence) => interrupted(Interruption::Silence),
             Self::Stopped(Stop::Cancelled) => interrupted(Interruption::Shutdown),
             Self::Killed => interrupted(Interruption::Killed),
-            Self::Malformed | Self::Failed => interrupted(Interruption::Crashed),
+            Self::Malformed | Self::Failed | Self::Stopped(Stop::Output) => {
+                interrupted(Interruption::Crashed)
+            }
             Self::UsageLimit { resets_at, .. } => {
                 Outcome::Interrupted { reason: Interruption::UsageLimit, retry_at: *resets_at }
             }

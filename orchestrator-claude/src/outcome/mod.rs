@@ -56,6 +56,8 @@ pub enum Stop {
     WallLimit,
     /// It gave no sign of life.
     Silence,
+    /// It wrote more than a disk should hold.
+    Output,
     /// The stage was cancelled.
     Cancelled,
 }

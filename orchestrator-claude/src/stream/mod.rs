@@ -98,6 +98,14 @@ pub struct Final {
     pub structured: Option<Value>,
     /// Turns taken.
     pub turns: Option<u64>,
+    /// How long the run took, in milliseconds.
+    pub duration_ms: Option<u64>,
+    /// How long of that it waited for the service.
+    pub duration_api_ms: Option<u64>,
+    /// The tokens used, as the program says it.
+    pub usage: Option<Map<String, Value>>,
+    /// The same by model, of this run or of the whole conversation.
+    pub models: Option<Map<String, Value>>,
 }
 
 /// All that is kept of a run's output.
@@ -218,6 +226,10 @@ impl Transcript {
             errors: errors.filter_map(|error| error.as_str().map(str::to_owned)).collect(),
             structured: event.get("structured_output").filter(|value| !value.is_null()).cloned(),
             turns: integer(event, "num_turns"),
+            duration_ms: integer(event, "duration_ms"),
+            duration_api_ms: integer(event, "duration_api_ms"),
+            usage: map(event, "usage").cloned(),
+            models: map(event, "modelUsage").cloned(),
         });
         Heard::Ended
     }

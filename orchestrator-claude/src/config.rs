@@ -1,0 +1,102 @@
+//! How the program is started.
+
+use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orchestrator_process::Environment;
+
+use crate::policy::Policy;
+use crate::prompt::{Documents, Templates};
+use crate::stream::Prices;
+
+/// Variables by which the program signs in and reaches its service, to be passed on where the
+/// caller has them.
+pub const AUTH_VARIABLES: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+/// A stream that stalls is given up by the program itself after 302 s, measured; a run that is
+/// silent for less may still be alive.
+const STALL: Duration = Duration::from_secs(360);
+
+/// How the program is started: for each agent that works, and for each that reviews.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ClaudeConfig {
+    /// The program: a path, or a name that is looked for in the `PATH` of the environment.
+    pub program: PathBuf,
+    /// Arguments before all others, for a program that is started through another one.
+    pub leading_args: Vec<OsString>,
+    /// The model where a stage names none. The program's own default depends on how one signed in,
+    /// so it is never left open.
+    pub model: String,
+    /// The model to use while the other one is overloaded.
+    pub fallback_model: Option<String>,
+    /// What the program finds in its environment, apart from what is always set: tools such as
+    /// `PATH`, and the variables that sign it in. Commands that the agent runs see it too.
+    pub environment: Environment,
+    /// What an agent that works may do; a reviewer only reads.
+    pub policy: Policy,
+    /// The templates of the prompts.
+    pub templates: Arc<Templates>,
+    /// The documents that every agent gets.
+    pub documents: Documents,
+    /// The most turns in one run of the program.
+    pub turns_max: NonZeroU32,
+    /// How long a command of the agent may run; it is ended then, and the agent told.
+    pub command_timeout: Duration,
+    /// How long the program may write nothing; `None` is 360 s and `command_timeout` together.
+    pub silence: Option<Duration>,
+    /// How long the program has to end after its final line.
+    pub final_grace: Duration,
+    /// How long it has between being asked to end and being killed.
+    pub kill_grace: Duration,
+    /// Prices, for the lower bound of a run that is ended before it says what it cost.
+    pub prices: Prices,
+}
+
+impl ClaudeConfig {
+    /// A program and a model, with everything else at its default: what tools need and
+    /// [`AUTH_VARIABLES`] passed on from this process, the default [`Policy`], the built-in
+    /// templates, the three usual documents, 200 turns, commands of up to 10 minutes.
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "200 is not zero")]
+    pub fn new(program: impl Into<PathBuf>, model: &str) -> Self {
+        Self {
+            program: program.into(),
+            leading_args: Vec::new(),
+            model: model.to_owned(),
+            fallback_model: None,
+            environment: Environment::tools().passing(AUTH_VARIABLES),
+            policy: Policy::default(),
+            templates: Arc::new(Templates::built_in()),
+            documents: Documents::default(),
+            turns_max: NonZeroU32::new(200).expect("200 is not zero"),
+            command_timeout: Duration::from_secs(600),
+            silence: None,
+            final_grace: Duration::from_secs(8),
+            kill_grace: Duration::from_secs(10),
+            prices: Prices::default(),
+        }
+    }
+
+    /// How long the program may write nothing.
+    #[must_use]
+    pub fn silence_limit(&self) -> Duration {
+        self.silence.unwrap_or_else(|| STALL.saturating_add(self.command_timeout))
+    }
+}

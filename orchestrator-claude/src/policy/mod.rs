@@ -1,0 +1,293 @@
+//! What an agent may do, as typed values that become the program's settings.
+//!
+//! The program drops settings that it does not understand without a word, so they are never built
+//! from text that somebody wrote. The deny list and the guard stop slips, not an opponent: what
+//! really protects is a worktree without credentials and a sandbox around the program.
+
+use std::fmt;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// Looks at each shell command before it runs, and stops what the deny list lets through in another
+/// spelling (`git -C . push`, `sh -c 'git push'`, `rm -r -f`).
+///
+/// It is a file of its own, since the program quotes a hook's command to the agent when it blocks.
+pub(crate) const GUARD: &str = include_str!("guard.sh");
+
+/// What an agent may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Policy {
+    /// What needs no permission.
+    pub permissions: Permissions,
+    /// What is denied in any case.
+    pub deny: Vec<Rule>,
+    /// Whether each shell command is looked at before it runs.
+    pub guard: bool,
+}
+
+/// What needs no permission; since nobody is there to give it, all else is denied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Permissions {
+    /// Changing files below the working directory, reading there, and what is listed. The task's
+    /// verify command is added to the list.
+    Edits {
+        /// What else.
+        allow: Vec<Rule>,
+    },
+    /// Only what is listed.
+    Listed {
+        /// What.
+        allow: Vec<Rule>,
+    },
+    /// Everything that is not denied, for a container or machine that holds nothing of worth but the
+    /// work. The program refuses this to root unless it is told that it is in such a place, so that
+    /// choosing this says so.
+    Sandboxed,
+}
+
+/// A use of a tool that is allowed or denied.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule(String);
+
+/// A text that cannot be part of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` cannot stand in a rule: it is empty, or holds a bracket or control character", .text.escape_debug())]
+pub struct InvalidRule {
+    /// The text.
+    pub text: String,
+}
+
+impl Rule {
+    /// Every use of a tool: `WebFetch`.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] when the name is none.
+    pub fn tool(name: &str) -> Result<Self, InvalidRule> {
+        checked(name).map(|name| Self(name.to_owned()))
+    }
+
+    /// Shell commands that begin with these words: `git push`.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] when the words cannot stand in a rule.
+    pub fn command(words: &str) -> Result<Self, InvalidRule> {
+        checked(words).map(|words| Self(format!("Bash({words}:*)")))
+    }
+
+    /// This shell command and no other.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] when the command cannot stand in a rule.
+    pub fn exact_command(command: &str) -> Result<Self, InvalidRule> {
+        if command.contains(['*', ':']) {
+            return Err(InvalidRule { text: command.to_owned() });
+        }
+        checked(command).map(|command| Self(format!("Bash({command})")))
+    }
+
+    /// Reading files that match a pattern, relative to the working directory: `./secrets/**`.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] when the pattern cannot stand in a rule.
+    pub fn read(pattern: &str) -> Result<Self, InvalidRule> {
+        checked(pattern).map(|pattern| Self(format!("Read({pattern})")))
+    }
+
+    /// Changing files that match a pattern, relative to the working directory.
+    ///
+    /// # Errors
+    /// [`InvalidRule`] when the pattern cannot stand in a rule.
+    pub fn edit(pattern: &str) -> Result<Self, InvalidRule> {
+        checked(pattern).map(|pattern| Self(format!("Edit({pattern})")))
+    }
+
+    /// The rule as the program reads it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn checked(text: &str) -> Result<&str, InvalidRule> {
+    let fits = !text.trim().is_empty()
+        && !text.contains(|c: char| c.is_control() || matches!(c, '(' | ')' | '[' | ']'));
+    if fits { Ok(text) } else { Err(InvalidRule { text: text.to_owned() }) }
+}
+
+/// Shell commands that are denied by default.
+const DENIED_COMMANDS: &[&str] = &[
+    "rm -rf",
+    "rm -fr",
+    "git push",
+    "git commit",
+    "git remote",
+    "sudo",
+    "su",
+    "curl",
+    "wget",
+    "nc",
+    "ncat",
+    "telnet",
+    "ftp",
+    "sftp",
+    "ssh",
+    "scp",
+    "rsync",
+];
+/// Tools that are denied by default.
+const DENIED_TOOLS: &[&str] = &["WebFetch", "WebSearch"];
+
+impl Default for Policy {
+    /// Changes below the working directory only; no network tools, no `rm -rf`, no commit or push;
+    /// each shell command is looked at.
+    fn default() -> Self {
+        let commands = DENIED_COMMANDS.iter().map(|words| Rule(format!("Bash({words}:*)")));
+        let tools = DENIED_TOOLS.iter().map(|&name| Rule(name.to_owned()));
+        Self {
+            permissions: Permissions::Edits { allow: Vec::new() },
+            deny: commands.chain(tools).collect(),
+            guard: true,
+        }
+    }
+}
+
+impl Policy {
+    /// The default policy in a sandbox: see [`Permissions::Sandboxed`].
+    #[must_use]
+    pub fn sandboxed() -> Self {
+        Self { permissions: Permissions::Sandboxed, ..Self::default() }
+    }
+
+    /// What a reviewer gets: it reads, and its tools can do nothing else.
+    #[must_use]
+    pub(crate) fn reviewer() -> Self {
+        let permissions = Permissions::Listed { allow: Vec::new() };
+        Self { permissions, guard: false, ..Self::default() }
+    }
+
+    /// The name of the program's permission mode.
+    pub(crate) const fn mode(&self) -> &'static str {
+        match self.permissions {
+            Permissions::Edits { .. } => "acceptEdits",
+            Permissions::Listed { .. } => "dontAsk",
+            Permissions::Sandboxed => "bypassPermissions",
+        }
+    }
+
+    /// The program's settings, with one more command that is allowed, and the guard in this file.
+    pub(crate) fn settings(&self, verify: Option<&str>, guard: &Path) -> Value {
+        let deny: Vec<&str> = self.deny.iter().map(Rule::as_str).collect();
+        let mut allow: Vec<String> = match &self.permissions {
+            Permissions::Edits { allow } | Permissions::Listed { allow } => {
+                allow.iter().map(Rule::to_string).collect()
+            }
+            Permissions::Sandboxed => Vec::new(),
+        };
+        if let (Permissions::Edits { .. }, Some(verify)) = (&self.permissions, verify) {
+            // One that cannot stand in a rule is left out: the agent may not run it then.
+            allow.extend(Rule::exact_command(verify).ok().map(|rule| rule.to_string()));
+        }
+        let mut settings = json!({ "permissions": { "allow": allow, "deny": deny } });
+        if self.guard {
+            let command = format!("/bin/sh {}", quoted(&guard.to_string_lossy()));
+            let hook = json!({ "type": "command", "command": command, "timeout": 10 });
+            settings["hooks"] = json!({ "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }] });
+        }
+        settings
+    }
+}
+
+/// A text as one word of a shell command.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_settings_of_the_default_policy_are_these() {
+        let guard = Path::new("/it's here/guard.sh");
+        let settings = Policy::default().settings(Some("cargo test -p http"), guard);
+        insta::assert_json_snapshot!(settings);
+        assert_eq!(Policy::sandboxed().mode(), "bypassPermissions");
+    }
+
+    #[test]
+    fn a_text_that_would_end_a_rule_early_is_refused() {
+        for bad in ["", " ", "git push) Bash(ls", "a\nb", "x]"] {
+            assert!(Rule::command(bad).is_err(), "{bad}");
+        }
+        // A verify command that cannot stand in a rule is left out rather than widened.
+        let settings = Policy::default().settings(Some("(cd x && make *)"), Path::new("g"));
+        assert_eq!(settings["permissions"]["allow"], json!([]));
+        assert!(Rule::exact_command("make *").is_err());
+    }
+
+    fn guard(command: &str) -> Option<i32> {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", GUARD])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let call = json!({
+            "session_id": "s",
+            "cwd": "/tmp/work",
+            "hook_event_name": "PreToolUse",
+            "tool_name": "Bash",
+            "tool_input": { "command": command, "description": "run it" },
+        });
+        child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
+        child.wait().unwrap().code()
+    }
+
+    #[test]
+    fn the_guard_stops_what_the_deny_list_lets_through() {
+        for bad in [
+            "git push",
+            "git -C . push origin main",
+            "git --git-dir=.git push",
+            "sh -c 'git push'",
+            "bash -c \"git push\"",
+            "cd x && git\tpush",
+            "true;git push",
+            "echo a\ngit push --force",
+            "git \"push\"",
+            "rm -rf target",
+            "rm -r -f target",
+            "rm -f a -R b",
+            "rm --recursive --force x",
+            "sh -c 'rm -fr x'",
+            "echo a\nrm -rf x",
+        ] {
+            assert_eq!(guard(bad), Some(2), "{bad}");
+        }
+        for good in [
+            "cargo test",
+            "git status",
+            "git diff | grep push_back",
+            "git log; echo push",
+            "rm a.txt",
+            "rm -f a.txt",
+            "rm -r dir",
+            "grep -rf patterns src",
+            "cargo run -- pushes",
+            "npm run format -rf",
+        ] {
+            assert_eq!(guard(good), Some(0), "{good}");
+        }
+    }
+}

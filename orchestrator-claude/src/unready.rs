@@ -1,0 +1,60 @@
+//! Why a stage could not begin.
+
+use std::error::Error;
+use std::io;
+use std::iter::successors;
+
+use orchestrator_core::port::StageContext;
+use orchestrator_core::{Interruption, Outcome, Usd};
+
+use crate::prompt::TemplateError;
+
+/// Why a stage could not begin; nothing was spent.
+#[derive(Debug)]
+pub(crate) enum Unready {
+    /// A person has to mend something.
+    Fatal(String),
+    /// It may work the next time.
+    Transient(io::Error),
+}
+
+impl Unready {
+    /// Refuses a stage that may spend nothing.
+    pub(crate) fn unless_funded(cx: &StageContext) -> Result<(), Self> {
+        if cx.stage.cap == Usd::ZERO {
+            let error = format!("stage `{}` may spend nothing: give it a cap", cx.stage.name);
+            return Err(Self::Fatal(error));
+        }
+        Ok(())
+    }
+
+    /// How the stage ends.
+    pub(crate) fn outcome(self, cx: &StageContext) -> Outcome {
+        match self {
+            Self::Fatal(error) => Outcome::Fatal { error },
+            Self::Transient(err) => {
+                tracing::warn!(task = %cx.task.id, dir = %cx.dir.display(), error = %err,
+                    "the stage's files could not be written");
+                Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None }
+            }
+        }
+    }
+}
+
+/// The message with those of its causes, outermost first.
+pub(crate) fn chain(err: &dyn Error) -> String {
+    let causes = successors(err.source(), |&cause| cause.source());
+    causes.fold(err.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+impl From<io::Error> for Unready {
+    fn from(err: io::Error) -> Self {
+        Self::Transient(err)
+    }
+}
+
+impl From<TemplateError> for Unready {
+    fn from(err: TemplateError) -> Self {
+        Self::Fatal(chain(&err))
+    }
+}

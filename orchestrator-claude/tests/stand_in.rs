@@ -1,0 +1,212 @@
+//! Runner and reviewer with a shell script in place of the program: what it is given, and how its
+//! ways to end are met.
+#![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::slice::from_ref;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupFault};
+use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
+use orchestrator_core::{
+    Cost, Interruption, Outcome, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
+};
+
+use self::support::{Place, change, config};
+
+const BEGIN: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","claude_code_version":"2.1.332"}'"#;
+const FINAL: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.25}'"#;
+
+/// A place, and a configuration for a script with this body.
+fn set_up(kind: StageKind, task: &str, body: &str) -> (Place, ClaudeConfig) {
+    let place = Place::new(kind, task);
+    let script = place.beside("stand-in");
+    std::fs::write(&script, format!("#!/bin/sh\n{body}\n")).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut config = config(script, "http://127.0.0.1:9");
+    config.final_grace = Duration::from_millis(200);
+    config.kill_grace = Duration::from_secs(2);
+    (place, config)
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|err| panic!("{}: {err}", path.display()))
+}
+
+#[tokio::test]
+async fn the_program_gets_exactly_this() {
+    let body = format!("printf '%s\\n' \"$@\" > args; env > env; cat > input\n{BEGIN}\n{FINAL}");
+    let (mut place, mut config) = set_up(StageKind::Run, "given", &body);
+    config.leading_args = vec!["stand-in-agent".into()];
+    config.fallback_model = Some("claude-haiku-5".to_owned());
+    let verify = Some(VerifyCommand::Shell("cargo test".to_owned()));
+    place.cx.task = Arc::new(TaskSpec { verify, ..place.cx.task.as_ref().clone() });
+    place.cx.stage.model = Some("claude-sonnet-5-5".to_owned());
+    place.cx.stage.cap = Usd(2_345_678);
+    place.cx.feedback = vec!["test `a` failed: {{1}}".to_owned()];
+    place.cx.attempt = 2;
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    assert_eq!(end.cost, Cost::Known(Usd(250_000)));
+    let session = end.session.unwrap();
+    assert_eq!(session.as_str(), "s-1");
+    let said = place.said.lock().unwrap();
+    assert!(said.contains(&ActivityKind::Session(session)), "{said:?}");
+
+    let root = place.beside("");
+    let hidden = |text: String| text.replace(root.to_str().unwrap(), "DIR/");
+    let args = hidden(read(&place.file("args")));
+    let session =
+        args.lines().skip_while(|&line| line != "--session-id").nth(1).unwrap().to_owned();
+    assert_eq!(session.len(), 36);
+    insta::assert_snapshot!("arguments", args.replace(&session, "UUID"));
+    let ours = |line: &&str| {
+        !["PWD=", "PATH=", "OLDPWD=", "SHLVL=", "_="].iter().any(|it| line.starts_with(it))
+    };
+    let env = hidden(read(&place.file("env")));
+    let mut env: Vec<&str> = env.lines().filter(ours).collect();
+    env.retain(|&line| line != "IS_SANDBOX=1");
+    env.sort_unstable();
+    insta::assert_snapshot!("environment", env.join("\n"));
+    let input = read(&place.file("input"));
+    assert!(input.contains("<last_error>\ntest `a` failed: {{1}}\n</last_error>"), "{input}");
+    assert!(read(&place.cx.dir.join("settings.json")).contains("Bash(cargo test)"));
+    assert!(read(&place.cx.dir.join("rules.md")).contains("Ask no questions"));
+}
+
+#[tokio::test]
+async fn a_conversation_is_taken_up_with_what_came_since() {
+    let body = format!("printf '%s\\n' \"$@\" > args; cat > input\n{BEGIN}\n{FINAL}");
+    let (mut place, config) = set_up(StageKind::Run, "resumed", &body);
+    place.next_grant(Some("s-1".parse().unwrap()));
+    place.cx.feedback = vec!["it failed".to_owned()];
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    assert!(read(&place.file("args")).contains("--resume\ns-1\n"));
+    let input = read(&place.file("input"));
+    assert!(input.starts_with("You were interrupted") && input.contains("it failed"), "{input}");
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_end_after_its_final_line_is_ended() {
+    let body = format!("{BEGIN}\n{FINAL}\nsetsid sleep 3333 &\nsleep 3333");
+    let (place, config) = set_up(StageKind::Run, "lingers", &body);
+    let begun = Instant::now();
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!((end.outcome, end.cost), (Outcome::Passed, Cost::Known(Usd(250_000))));
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn silence_interrupts_and_a_question_from_before_it_is_asked_later() {
+    let body = format!(
+        "{BEGIN}\nif [ -e again ]; then {FINAL}; else echo 'Which?' > BLOCKED.md; touch again; sleep 3333; fi"
+    );
+    let (mut place, mut config) = set_up(StageKind::Run, "silent", &body);
+    config.silence = Some(Duration::from_secs(3));
+    let runner = ClaudeRunner::new(config);
+    let end = runner.run(&place.cx).await;
+    let silent = Outcome::Interrupted { reason: Interruption::Silence, retry_at: None };
+    assert_eq!((end.outcome, end.cost), (silent, Cost::AtLeast(Usd::ZERO)));
+    assert!(place.file("BLOCKED.md").exists());
+
+    place.next_grant(end.session);
+    let end = runner.run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Question { text: "Which?".to_owned() });
+    assert!(!place.file("BLOCKED.md").exists());
+}
+
+#[tokio::test]
+async fn a_set_up_that_cannot_work_is_fatal_and_free() {
+    let (mut place, config) = set_up(StageKind::Run, "fatal", "exit 0");
+    let fatal = async |place: &Place, config: ClaudeConfig| {
+        let end = ClaudeRunner::new(config).run(&place.cx).await;
+        assert_eq!(end.cost, Cost::NONE);
+        let Outcome::Fatal { error } = end.outcome else { panic!("{:?}", end.outcome) };
+        error
+    };
+    let gone = ClaudeConfig::new("/no/such/claude", "m");
+    assert!(fatal(&place, gone).await.contains("/no/such/claude"));
+    let refuses = set_up(StageKind::Run, "refuses", "echo 'error: unknown option' >&2; exit 1");
+    assert!(fatal(&refuses.0, refuses.1.clone()).await.contains("unknown option"));
+    std::fs::remove_file(place.file("DECISIONS.md")).unwrap();
+    assert!(fatal(&place, config.clone()).await.contains("DECISIONS.md"));
+    std::fs::write(place.file("DECISIONS.md"), "").unwrap();
+    let task = place.cx.task.as_ref().clone();
+    place.cx.task = Arc::new(TaskSpec { prompt_template: "prot".to_owned(), ..task });
+    assert!(fatal(&place, config.clone()).await.contains("is `port` meant?"));
+    place.cx.stage.cap = Usd::ZERO;
+    assert!(fatal(&place, config).await.contains("cap"));
+}
+
+#[tokio::test]
+async fn check_finds_everything_at_once() {
+    let (place, mut config) = set_up(StageKind::Run, "check", "echo 2.1.332 '(stand-in)'");
+    let root = &place.cx.workspace.path;
+    let task = place.cx.task.as_ref().clone();
+    let checked = ClaudeRunner::new(config.clone()).check(from_ref(&task), root).await.unwrap();
+    assert!(checked.is_known);
+
+    std::fs::remove_file(place.file("INTERFACES.md")).unwrap();
+    let port = TaskSpec { prompt_template: "port".to_owned(), ..task.clone() };
+    config.program = "/no/such/claude".into();
+    config.model = String::new();
+    let runner = ClaudeRunner::new(config.clone());
+    let faults = runner.check(&[task, port], root).await.unwrap_err();
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 4, "{texts:#?}");
+    assert!(texts[0].contains("INTERFACES.md"), "{texts:#?}");
+    assert!(texts[1].contains("inputs.source") && texts[1].contains("line 3"), "{texts:#?}");
+    assert!(matches!(faults[2], SetupFault::Model), "{texts:#?}");
+    assert!(texts[3].contains("/no/such/claude"), "{texts:#?}");
+    assert_eq!(ClaudeReviewer::new(config).check(&[], root).await.unwrap_err().len(), 3);
+    let (mute, config) = set_up(StageKind::Run, "mute", "exit 3");
+    let root = &mute.cx.workspace.path;
+    let faults = ClaudeRunner::new(config).check(&[], root).await.unwrap_err();
+    assert!(matches!(faults.last(), Some(SetupFault::Version { .. })), "{faults:?}");
+}
+
+#[tokio::test]
+async fn a_verdict_that_is_given_when_asked_again_counts() {
+    let approve = r#"echo '{"type":"result","subtype":"success","is_error":false,"total_cost_usd":0.25,"result":"{\"verdict\":\"APPROVE\",\"findings\":[]}"}'"#;
+    let body = format!(
+        "{BEGIN}\nif [ -e \"$HOME/../asked\" ]; then {approve}; else touch \"$HOME/../asked\"; {FINAL}; fi"
+    );
+    let (mut place, config) = set_up(StageKind::Review, "again", &body);
+    place.cx.stage.cap = Usd::dollars(1);
+    let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
+    assert_eq!(review.judgement.unwrap().verdict, Verdict::Approve);
+    assert_eq!(review.cost, Cost::Known(Usd(500_000)));
+    let again = read(&place.cx.dir.join("prompt-2.md"));
+    assert!(again.contains("could not be read: the answer holds no verdict"), "{again}");
+    // The second question has what the first one left of the cap.
+    assert!(read(&place.cx.dir.join("run-2.json")).contains("\"0.750000\""));
+}
+
+#[tokio::test]
+async fn a_review_that_cannot_end_is_not_the_tasks_fault() {
+    let turns = r#"echo '{"type":"result","subtype":"error_max_turns","is_error":true,"total_cost_usd":0.25}'"#;
+    for (body, timeout_s, expected) in [
+        (turns.to_owned(), 60, None),
+        (format!("{BEGIN}\nsleep 3333"), 1, Some(Interruption::Expired)),
+        ("kill -9 $$".to_owned(), 60, Some(Interruption::Killed)),
+    ] {
+        let (mut place, config) = set_up(StageKind::Review, "endless", &body);
+        place.cx.stage.timeout = Duration::from_secs(timeout_s);
+        let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
+        let outcome = review.judgement.unwrap_err();
+        let reason = match &outcome {
+            Outcome::Interrupted { reason, .. } => Some(*reason),
+            Outcome::Fatal { .. } => None,
+            Outcome::Passed | Outcome::Rejected { .. } | Outcome::Question { .. } => {
+                panic!("{outcome:?}")
+            }
+        };
+        assert_eq!(reason, expected, "{body}: {outcome:?}");
+    }
+}
