@@ -16,6 +16,8 @@ pub mod prompt;
 mod reviewer;
 mod runner;
 pub mod stream;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod unready;
 pub mod verdict;
 
