@@ -28,20 +28,49 @@ impl Plan {
     /// Reads a plan for a run without tasks, and checks it.
     ///
     /// The text is JSON, with comments and trailing commas as people write them: a list of tasks,
-    /// or an object with `tasks`, `defaults`, `pools`, `pipelines` and `budget` (dollars). A task
-    /// needs an `id` only. `defaults` hold any other field but `depends_on`; a task's own `inputs`,
-    /// `metadata` and `needs` are added to those of the defaults name by name, any other field
-    /// takes the default's place, and `null` takes away an optional one. Times are `"45m"`,
-    /// `"1h30m"` or seconds. A pipeline is a list of stages, each a kind or an object with `kind`,
-    /// `name`, `pool`, `model`, `timeout` and `cap_usd`.
+    /// or an object with
+    ///
+    /// | field | |
+    /// | --- | --- |
+    /// | `tasks` | the list |
+    /// | `defaults` | any field of a task but `id` and `depends_on`, for all that do not have it |
+    /// | `pools` | limits by name: `{"gpu": 2}` |
+    /// | `pipelines` | lists of stages by name; one called `default` replaces the built-in one |
+    /// | `budget` | the most that may be spent, in dollars |
+    ///
+    /// A stage is a kind (`"run"`, `"verify"`, `"review"`, `"integrate"`), or an object with `kind`
+    /// and, where they differ from the built-in stage of that kind, `name`, `pool`, `model`,
+    /// `timeout` and `cap_usd`. A task has
+    ///
+    /// | field | | without it |
+    /// | --- | --- | --- |
+    /// | `id` | up to 256 bytes, no control characters | a fault |
+    /// | `depends_on` | ids of tasks that must be done before | none |
+    /// | `role`, `prompt_template` | what kind of work, and the prompt | `implement` |
+    /// | `inputs`, `metadata` | objects for the prompt, and for nobody; up to 64 deep | empty |
+    /// | `verify` | a line for the shell, or a list: program and arguments | a fault, if it is needed |
+    /// | `max_retries` | 0 to 1000 | 3 |
+    /// | `scope` | a path or glob that may be changed, or a list of them | all may |
+    /// | `priority` | a whole number; a higher one goes first | 0 |
+    /// | `estimate`, `timeout` | of an attempt: `"45m"`, `"1h30m"`, or seconds | none, the stage's |
+    /// | `needs` | permits by pool: `{"gpu": 1}` | those of its stages |
+    /// | `pipeline`, `model` | a name; what its agent runs on | `default`, the stage's |
+    ///
+    /// A task's own `inputs`, `metadata` and `needs` are added to those of the defaults name by
+    /// name; any other field takes the default's place, and `null` takes away an optional one.
     ///
     /// ```
     /// use orchestrator_core::Plan;
-    /// let plan = Plan::parse(r#"[
-    ///     {"id": "types", "verify": "cargo test types::", "scope": "src/types.rs"},
-    ///     // Needs the types.
-    ///     {"id": "client", "verify": "cargo test client::", "depends_on": ["types"],},
-    /// ]"#)?;
+    /// let plan = Plan::parse(r#"{
+    ///     "defaults": {"scope": "src", "timeout": "20m", "inputs": {"language": "rust"}},
+    ///     "tasks": [
+    ///         {"id": "types", "verify": "cargo test types::", "scope": "src/types.rs"},
+    ///         // Needs the types.
+    ///         {"id": "client", "verify": ["cargo", "test", "client::"], "depends_on": ["types"],},
+    ///     ],
+    ///     "pipelines": {"default": ["run", "verify", {"kind": "review", "cap_usd": 0.5}]},
+    ///     "budget": 25,
+    /// }"#)?;
     /// assert_eq!(plan.tasks.len(), 2);
     ///
     /// let errors = Plan::parse(r#"[{"id": "a", "verfy": "true"}]"#).unwrap_err();
