@@ -105,7 +105,7 @@ async fn kill_frozen(seeds: &Seeds, swept: &mut Swept) {
 }
 
 /// How often one looks again when a look found nobody but may have missed somebody.
-const LOOKS_MAX: usize = 20;
+const LOOKS_MAX: usize = 5;
 
 /// The members now; what was known of before stays known.
 pub(crate) async fn look(seeds: &Seeds, swept: &mut Swept) -> BTreeSet<ProcessId> {
@@ -129,22 +129,20 @@ pub(crate) async fn look(seeds: &Seeds, swept: &mut Swept) -> BTreeSet<ProcessId
 /// returns those that are left.
 pub(crate) fn end_now(seeds: &Seeds) -> Vec<u32> {
     let mut known = BTreeSet::new();
-    let mut before = Table::default();
     let rounds = KILLED_WITHIN.as_millis() / LOOK_AGAIN.as_millis();
     for _ in 0..rounds {
-        let table = Table::read(Some(&before));
+        let table = Table::read();
         let members = table.members(seeds, &known, std::process::id());
         if members.is_empty() && !table.is_torn {
             return Vec::new();
         }
-        before = table;
         for id in &members {
             signal(*id, Signal::KILL);
         }
         known.extend(&members);
         thread::sleep(LOOK_AGAIN);
     }
-    Table::read(None).members(seeds, &known, std::process::id()).iter().map(|id| id.pid).collect()
+    Table::read().members(seeds, &known, std::process::id()).iter().map(|id| id.pid).collect()
 }
 
 /// Signals a process, and no other one that has its pid by now.
@@ -170,8 +168,7 @@ async fn table() -> Arc<Table> {
         return Arc::clone(table);
     }
     let begun = Instant::now();
-    let before = last.as_ref().map(|(_, table)| Arc::clone(table));
-    let look = move || Arc::new(Table::read(before.as_deref()));
+    let look = || Arc::new(Table::read());
     let table =
         tokio::task::spawn_blocking(look).await.unwrap_or_else(|_| Arc::new(Table::blind()));
     *last = Some((begun, Arc::clone(&table)));

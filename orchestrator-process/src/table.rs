@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _};
+use std::thread;
+use std::time::Duration;
 
 use crate::environment::{Marker, StartMark};
 use crate::error::is_no_room;
@@ -24,7 +26,22 @@ pub(crate) struct Process {
     pub(crate) session: u32,
     /// Whether it has ended and only waits to be reaped.
     pub(crate) is_zombie: bool,
+    /// Whether its first thread has ended and others live on; its environment is not shown then.
+    is_headless: bool,
+    /// Whether it has an environment, be it an empty one.
+    has_environment: bool,
     pub(crate) marks: Marks,
+}
+
+/// What a look at one process found.
+enum Found {
+    Alive(Process),
+    /// It is just being replaced by another program, and has no environment for that instant.
+    Starting(Process),
+    /// It only waits to be reaped.
+    Ended(Process),
+    /// There is none.
+    Gone,
 }
 
 /// What the environment of a process says of where it comes from.
@@ -81,19 +98,54 @@ impl Process {
         let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
         let text = std::str::from_utf8(stat.get(after_name..)?).ok()?;
         let mut fields = text.split_ascii_whitespace();
-        let state = fields.next()?;
+        let has_ended = matches!(fields.next()?, "Z" | "X" | "x");
         let parent = fields.next()?.parse().ok()?;
         let group = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        // The start time is field 22, the session field 6.
-        let start_time = fields.nth(15)?.parse().ok()?;
+        // The session is field 6, the number of threads 20, the start time 22, and the address of
+        // the environment 50, which is 0 also where it is not ours to know.
+        let threads: u64 = fields.nth(13)?.parse().ok()?;
+        let start_time = fields.nth(1)?.parse().ok()?;
+        let has_environment = fields.nth(27).is_some_and(|address| address != "0");
         Some(Self {
             id: ProcessId { pid, start_time },
             parent,
             group,
             session,
-            is_zombie: matches!(state, "Z" | "X" | "x"),
+            is_zombie: has_ended && threads < 2,
+            is_headless: has_ended && threads >= 2,
+            has_environment,
             marks: Marks::default(),
+        })
+    }
+
+    /// Looks at a process and its environment; fails where it cannot be looked at.
+    fn look(pid: u32) -> io::Result<Found> {
+        let Some(process) = Self::try_read(pid)? else { return Ok(Found::Gone) };
+        if process.is_of_kernel() || process.is_headless {
+            return Ok(Found::Alive(process));
+        }
+        Ok(match environment(pid)? {
+            Environ::Of(bytes) if !bytes.is_empty() => {
+                Found::Alive(Self { marks: Marks::of(&bytes), ..process })
+            }
+            Environ::NotOurs => Found::Alive(process),
+            Environ::Of(_) | Environ::None => Self::look_at_blank(pid)?,
+        })
+    }
+
+    /// Looks once more at one that seemed to have no environment.
+    fn look_at_blank(pid: u32) -> io::Result<Found> {
+        let Some(process) = Self::try_read(pid)? else { return Ok(Found::Gone) };
+        if process.is_zombie {
+            return Ok(Found::Ended(process));
+        }
+        Ok(match environment(pid)? {
+            Environ::Of(bytes) if process.has_environment => {
+                Found::Alive(Self { marks: Marks::of(&bytes), ..process })
+            }
+            Environ::NotOurs => Found::Alive(process),
+            Environ::Of(_) | Environ::None => Found::Starting(process),
         })
     }
 
@@ -104,15 +156,34 @@ impl Process {
     }
 }
 
-/// The environment that a process was started with; empty also of one that is not ours to look at.
-fn environment(pid: u32) -> io::Result<Vec<u8>> {
+/// The environment that a process was started with.
+enum Environ {
+    Of(Vec<u8>),
+    /// It has none, having ended or being about to start.
+    None,
+    /// It is another user's.
+    NotOurs,
+}
+
+fn environment(pid: u32) -> io::Result<Environ> {
     let mut bytes = Vec::new();
     let read = fs::File::open(format!("/proc/{pid}/environ"))
         .and_then(|file| file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes));
     match read {
+        Ok(_) => Ok(Environ::Of(bytes)),
         Err(err) if is_no_room(&err) => Err(err),
-        _ => Ok(bytes),
+        Err(err) if err.kind() == io::ErrorKind::PermissionDenied => Ok(Environ::NotOurs),
+        Err(_) => Ok(Environ::None),
     }
+}
+
+/// The pids that there are.
+fn pids() -> io::Result<BTreeSet<u32>> {
+    let mut pids = BTreeSet::new();
+    for entry in fs::read_dir("/proc")? {
+        pids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
+    }
+    Ok(pids)
 }
 
 impl Marks {
@@ -131,15 +202,16 @@ impl Marks {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     processes: BTreeMap<u32, Process>,
-    /// Those whose environment is empty: of one that has ended, and for an instant while a program
-    /// is replaced by another.
-    blank: BTreeSet<ProcessId>,
-    /// Whether one may have been missed. It was in that instant; or it was started after the list of
-    /// processes was read, by one that had ended when its turn came.
+    /// Whether one may have been missed all the same.
     pub(crate) is_torn: bool,
     /// Whether the processes could not be looked at, or not all of them; it is torn then too.
     pub(crate) is_blind: bool,
 }
+
+/// How often the list of processes is read in one look, at most.
+const PASSES_MAX: usize = 100;
+/// How long one that is just being replaced by another program is waited for between two passes.
+const STARTING: Duration = Duration::from_millis(1);
 
 impl Table {
     /// What is known when nothing could be looked at.
@@ -147,34 +219,47 @@ impl Table {
         Self { is_torn: true, is_blind: true, ..Self::default() }
     }
 
-    /// Looks at all processes now; `before` is an earlier look, if there was one.
-    pub(crate) fn read(before: Option<&Self>) -> Self {
+    /// Looks at all processes now.
+    pub(crate) fn read() -> Self {
         let mut table = Self::default();
         if table.fill().is_err() || !table.processes.contains_key(&std::process::id()) {
-            table.is_blind = true;
+            (table.is_blind, table.is_torn) = (true, true);
         }
-        let was_blank = |id: &ProcessId| before.is_some_and(|before| before.blank.contains(id));
-        table.is_torn |= table.is_blind || !table.blank.iter().all(was_blank);
         table
     }
 
+    /// Reads the list of processes until it holds nobody new who has ended when its turn comes, for
+    /// such a one may have started another one after the list was read. So whoever a living member
+    /// of a tree starts is found, however short each of them lives.
     fn fill(&mut self) -> io::Result<()> {
-        for entry in fs::read_dir("/proc")? {
-            let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
-                continue;
-            };
-            let Some(mut process) = Process::try_read(pid)? else {
-                self.is_torn = true;
-                continue;
-            };
-            if !process.is_of_kernel() {
-                let environment = environment(pid)?;
-                process.marks = Marks::of(&environment);
-                if environment.is_empty() {
-                    self.blank.insert(process.id);
+        let mut settled = BTreeSet::new();
+        for _ in 0..PASSES_MAX {
+            self.is_torn = false;
+            let mut is_starting = false;
+            // The youngest first, which may be gone the soonest.
+            for pid in pids()?.difference(&settled).copied().collect::<Vec<u32>>().iter().rev() {
+                let found = Process::look(*pid)?;
+                self.is_torn |= !matches!(found, Found::Alive(_));
+                is_starting |= matches!(found, Found::Starting(_));
+                match found {
+                    Found::Alive(process) | Found::Ended(process) => {
+                        settled.insert(*pid);
+                        self.processes.insert(*pid, process);
+                    }
+                    Found::Starting(process) => {
+                        self.processes.insert(*pid, process);
+                    }
+                    Found::Gone => {
+                        self.processes.remove(pid);
+                    }
                 }
             }
-            self.processes.insert(pid, process);
+            if !self.is_torn {
+                break;
+            }
+            if is_starting {
+                thread::sleep(STARTING);
+            }
         }
         Ok(())
     }
@@ -233,6 +318,8 @@ mod tests {
             group,
             session: group,
             is_zombie: false,
+            is_headless: false,
+            has_environment: true,
             marks: Marks::of(environment.as_bytes()),
         }
     }
@@ -254,6 +341,7 @@ mod tests {
     fn a_name_with_brackets_and_blanks_does_not_shift_the_fields() {
         let stat = b"42 (a) R 1 (x) S 7 40 39 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 1";
         let process = Process::parse(42, stat).unwrap();
+        assert!(!process.is_zombie && !process.has_environment);
         assert_eq!((process.parent, process.group, process.session), (7, 40, 39));
         assert_eq!(process.id, ProcessId { pid: 42, start_time: 987_654 });
         for torn in [&b""[..], b"42 (a", b"42 (a) S", b"42 (a) S 1 2 3", b"42 (\xff) S x"] {
@@ -306,7 +394,19 @@ mod tests {
     #[test]
     fn this_process_is_found_as_it_is() {
         let process = Process::read(std::process::id()).unwrap();
-        assert!(!process.is_zombie && process.id.start_time > 0);
+        assert!(!process.is_zombie && process.has_environment && process.id.start_time > 0);
         assert_eq!(Process::read(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_first_thread_that_ended_before_the_others_is_no_end() {
+        let is_zombie = |state: &str, threads: u32| {
+            let text = format!("7 (a) {state} 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
+            let process = Process::parse(7, text.as_bytes()).unwrap();
+            assert_eq!(process.is_headless, state != "S" && threads > 1);
+            process.is_zombie
+        };
+        assert!(is_zombie("Z", 1) && is_zombie("Z", 0) && is_zombie("X", 1));
+        assert!(!is_zombie("Z", 2) && !is_zombie("S", 1));
     }
 }
