@@ -100,7 +100,7 @@ pub(crate) async fn program(
 }
 
 async fn version(config: &ClaudeConfig) -> Result<String, SetupFault> {
-    let program = Program::new(&config.program)
+    let program = Program::new(config.program_path())
         .args(&config.leading_args)
         .arg("--version")
         .environment(config.environment.clone())

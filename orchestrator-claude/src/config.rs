@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,9 +94,34 @@ impl ClaudeConfig {
         }
     }
 
+    /// The program as it is started: a relative path is one from this process's directory, not from
+    /// the workspace that the program is started in.
+    pub(crate) fn program_path(&self) -> PathBuf {
+        let is_name = self.program.components().count() < 2;
+        if is_name { self.program.clone() } else { absolute(&self.program) }
+    }
+
     /// How long the program may write nothing.
     #[must_use]
     pub fn silence_limit(&self) -> Duration {
         self.silence.unwrap_or_else(|| STALL.saturating_add(self.command_timeout))
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    // It fails for an empty path and where this process's own directory is gone.
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relative_path_is_not_looked_for_in_the_workspace() {
+        let path = |program: &str| ClaudeConfig::new(program, "m").program_path();
+        assert_eq!(path("claude"), Path::new("claude"));
+        assert_eq!(path("/bin/claude"), Path::new("/bin/claude"));
+        assert!(path("./claude").is_absolute() && path("bin/claude").is_absolute());
     }
 }

@@ -89,7 +89,7 @@ async fn a_conversation_is_taken_up_with_what_came_since() {
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(read(&place.file("args")).contains("--resume\ns-1\n"));
     let input = read(&place.file("input"));
-    assert!(input.starts_with("You were interrupted") && input.contains("it failed"), "{input}");
+    assert!(input.starts_with("Go on with the task") && input.contains("it failed"), "{input}");
 }
 
 #[tokio::test]

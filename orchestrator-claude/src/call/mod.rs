@@ -80,7 +80,7 @@ impl Call<'_> {
         let arguments = self.arguments(&files);
         let argv: Vec<String> =
             arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let program = Program::new(&self.config.program)
+        let program = Program::new(self.config.program_path())
             .args(&self.config.leading_args)
             .args(&arguments)
             .cwd(&self.cx.workspace.path)
@@ -210,6 +210,9 @@ impl Called {
     pub(crate) fn note(&self, config: &ClaudeConfig, class: &Class) {
         if let Some(version) = self.transcript.version().filter(|it| !KNOWN_VERSIONS.contains(it)) {
             warn!(version, "this version of the program is not known; its output may be misread");
+        }
+        for denial in self.transcript.denials() {
+            info!(tool = denial.tool, input = denial.input, "a use of a tool was not allowed");
         }
         info!(?class, row = class.row(), wall = ?self.wall, "a run of the program ended");
         let record = record::of(self, config, class);
