@@ -1,1 +1,47 @@
-//! Placeholder.
+//! Workspaces and a merge queue on git, for `orchestrator-core`.
+//!
+//! [`GitRun`] is one run on one repository: it implements
+//! [`Workspaces`](orchestrator_core::port::Workspaces) (a worktree for each task, outside the
+//! repository) and [`Integrator`](orchestrator_core::port::Integrator) (candidates are merged into a
+//! branch of the run, each once). It calls the `git` program, 2.39 or newer.
+//!
+//! What it keeps to:
+//!
+//! - The user's checkout, index, stash, hooks and configuration are neither read nor written, dirty
+//!   or not. What is written: the branch of the run, refs below `refs/orchestrator/<run>`, objects,
+//!   and git's entries of the run's worktrees.
+//! - The repository is not trusted: its hooks, filters, fsmonitor, drivers and aliases do not run in
+//!   the calls made here.
+//! - The orchestrator commits. What an agent committed is part of the one commit that becomes of its
+//!   work.
+//! - Before a workspace is reset or removed, what is in it and in no change is kept under
+//!   `refs/orchestrator/<run>/kept/<task>/<attempt>-<token>`; ignored files are neither kept nor
+//!   removed by a reset.
+//!
+//! The refs of a run: `task/<slug>` is a task's last candidate, `fence/<slug>` a blob with the
+//! number of its last lease, `kept/<slug>/…` what is not merged.
+
+mod conflict;
+mod convert;
+mod diff;
+mod error;
+mod exec;
+mod forward;
+mod integrator;
+mod keep;
+mod locks;
+mod marker;
+mod names;
+mod repository;
+mod rules;
+mod run;
+mod seal;
+mod shield;
+mod workspaces;
+mod worktree;
+
+pub use self::{
+    error::GitError,
+    forward::Forwarded,
+    run::{GitConfig, GitRun},
+};

@@ -1,0 +1,207 @@
+//! What can go wrong with git, and what would help.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use orchestrator_core::port::PortError;
+use orchestrator_core::{FencingToken, RunId, TaskId};
+use orchestrator_process::SpawnError;
+
+/// Why something could not be done with a repository.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GitError {
+    /// The git program could not be started.
+    #[error("git could not be started")]
+    Start(#[source] SpawnError),
+    /// The git program is too old.
+    #[error("git {found} is too old: install 2.39 or newer")]
+    TooOld {
+        /// What it says its version is.
+        found: String,
+    },
+    /// There is no repository at the path.
+    #[error("{} is no git repository: give the path of one, or run `git init` there ({why})", path.display())]
+    NoRepository {
+        /// The path.
+        path: PathBuf,
+        /// What git said.
+        why: String,
+    },
+    /// The path lies inside a repository and is not its top level.
+    #[error(
+        "{} lies inside the repository {}: give that path, or make a repository of its own with `git init`",
+        path.display(), top.display()
+    )]
+    NotTopLevel {
+        /// The path.
+        path: PathBuf,
+        /// The top level of the repository that it lies in.
+        top: PathBuf,
+    },
+    /// The repository has no commit on the branch.
+    #[error("branch `{branch}` of {} has no commit: make a first one, or name a branch that has", path.display())]
+    NoCommit {
+        /// The repository.
+        path: PathBuf,
+        /// The branch.
+        branch: String,
+    },
+    /// The repository's checkout is on no branch, and no target was named.
+    #[error("{} has no branch checked out: name the target branch", path.display())]
+    NoTarget {
+        /// The repository.
+        path: PathBuf,
+    },
+    /// A branch cannot have this name.
+    #[error("`{branch}` cannot be the name of a branch: choose another")]
+    BranchName {
+        /// The name.
+        branch: String,
+    },
+    /// The target and the branch that is merged into are one.
+    #[error(
+        "`{branch}` is the target: name another branch to merge into, it is never moved itself"
+    )]
+    BranchIsTarget {
+        /// The branch.
+        branch: String,
+    },
+    /// The branch that is merged into is checked out, so that moving it would make that checkout
+    /// look changed.
+    #[error(
+        "branch `{branch}` is checked out in {}: switch that checkout to another branch, or name another one to merge into",
+        worktree.display()
+    )]
+    BranchCheckedOut {
+        /// The branch.
+        branch: String,
+        /// Where.
+        worktree: PathBuf,
+    },
+    /// The place for workspaces lies where it must not.
+    #[error("workspaces cannot be in {}, {why}: choose a directory outside the repository", root.display())]
+    Root {
+        /// The place.
+        root: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The adapter was made for another run.
+    #[error("this adapter is for run `{ours}`, not for run `{asked}`")]
+    OtherRun {
+        /// The run that it was made for.
+        ours: RunId,
+        /// The run that it was asked about.
+        asked: RunId,
+    },
+    /// The target cannot be moved to what was merged.
+    #[error("branch `{branch}` cannot be moved forward: {why}")]
+    NoFastForward {
+        /// The branch.
+        branch: String,
+        /// What is in the way, and what would help.
+        why: String,
+    },
+    /// A later lease of the task has begun.
+    #[error("the workspace of task `{task}` does not belong to lease {token} any more")]
+    LeaseLost {
+        /// The task.
+        task: TaskId,
+        /// The lease that is over.
+        token: FencingToken,
+    },
+    /// Something that names a change does not.
+    #[error("`{text}` names no commit of this repository")]
+    NoChange {
+        /// The text.
+        text: String,
+    },
+    /// A lock of git stands in the way.
+    #[error(
+        "{} is in the way, and {why}: end that program, or remove the file if no git program is at work",
+        lock.display()
+    )]
+    Locked {
+        /// The file.
+        lock: PathBuf,
+        /// Why it was not removed.
+        why: String,
+    },
+    /// Git was ended because it took too long or wrote too much.
+    #[error("git {command} was ended: {why}")]
+    Ended {
+        /// The command.
+        command: String,
+        /// Why.
+        why: String,
+    },
+    /// Git failed.
+    #[error("git {command} failed with code {code}: {stderr}")]
+    Failed {
+        /// The command.
+        command: String,
+        /// Its exit code.
+        code: i32,
+        /// What it said.
+        stderr: String,
+    },
+    /// Git answered something that makes no sense here.
+    #[error("git {command} answered something unexpected: {answer}")]
+    Unexpected {
+        /// The command.
+        command: String,
+        /// The answer, or the beginning of it.
+        answer: String,
+    },
+    /// A file or directory could not be read or written.
+    #[error("{} could not be {what}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was to be done with it.
+        what: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl GitError {
+    pub(crate) fn io(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, what, source }
+    }
+
+    /// Whether it may go away by itself, as things are.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Start(err) => err.is_transient(),
+            Self::BranchCheckedOut { .. }
+            | Self::LeaseLost { .. }
+            | Self::Locked { .. }
+            | Self::Ended { .. }
+            | Self::Failed { .. }
+            | Self::Unexpected { .. }
+            | Self::Io { .. } => true,
+            Self::TooOld { .. }
+            | Self::NoRepository { .. }
+            | Self::NotTopLevel { .. }
+            | Self::NoCommit { .. }
+            | Self::NoTarget { .. }
+            | Self::BranchName { .. }
+            | Self::BranchIsTarget { .. }
+            | Self::Root { .. }
+            | Self::OtherRun { .. }
+            | Self::NoFastForward { .. }
+            | Self::NoChange { .. } => false,
+        }
+    }
+}
+
+impl From<GitError> for PortError {
+    fn from(err: GitError) -> Self {
+        if err.is_transient() { Self::Transient(Box::new(err)) } else { Self::Fatal(Box::new(err)) }
+    }
+}

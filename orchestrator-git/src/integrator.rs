@@ -1,0 +1,253 @@
+//! The port that merges: fence, proposal, and one transaction that moves the branch.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orchestrator_core::port::{Applied, Integrator, PortError, Proposal};
+use orchestrator_core::{Candidate, ChangeId, FencingToken, MergeIntent, RunId, TaskId, TaskSpec};
+
+use crate::conflict;
+use crate::error::GitError;
+use crate::exec::Answer;
+use crate::names::{Oid, TASK_TRAILER, message};
+use crate::repository::Ref;
+use crate::run::{GitRun, Inner};
+
+/// How often a transaction is tried that failed though everything stands as it should.
+const TRIES_MAX: u32 = 3;
+
+#[async_trait]
+impl Integrator for GitRun {
+    async fn fence(
+        &self,
+        run: &RunId,
+        task: &TaskId,
+        token: FencingToken,
+    ) -> Result<(), PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.raise_fence(task, token).await?)
+    }
+
+    async fn propose(
+        &self,
+        run: &RunId,
+        task: &TaskSpec,
+        token: FencingToken,
+        candidate: &Candidate,
+    ) -> Result<Proposal, PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.propose_merge(task, token, candidate).await?)
+    }
+
+    async fn apply(
+        &self,
+        run: &RunId,
+        task: &TaskId,
+        token: FencingToken,
+        intent: &MergeIntent,
+    ) -> Result<Applied, PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.apply_merge(task, token, intent).await?)
+    }
+
+    async fn is_merged(&self, change: &ChangeId) -> Result<bool, PortError> {
+        let change = Oid::of(change)?;
+        let call = self.0.git.plumbing(["cat-file", "-e", &format!("{change}^{{commit}}")]);
+        if self.0.git.ask(call).await?.code != 0 {
+            // What is not even there was never merged.
+            return Ok(false);
+        }
+        Ok(self.0.git.is_ancestor(change.as_str(), &self.0.integration).await?)
+    }
+
+    async fn greatest_fence(&self, run: &RunId) -> Result<FencingToken, PortError> {
+        self.0.check_run(run)?;
+        let fences = self.0.git.refs(&[&self.0.refs.fences()]).await?;
+        let tokens = fences.iter().map(token_of);
+        Ok(tokens.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default())
+    }
+}
+
+/// The number in a fence's blob.
+pub(crate) fn token_in(blob: &[u8]) -> Option<FencingToken> {
+    std::str::from_utf8(blob).ok()?.trim().parse().ok().map(FencingToken)
+}
+
+fn token_of(fence: &Ref) -> Result<FencingToken, GitError> {
+    token_in(&fence.raw).ok_or_else(|| GitError::Unexpected {
+        command: "for-each-ref".to_owned(),
+        answer: format!("{} holds no number", fence.name),
+    })
+}
+
+/// How the fence and the branch stand.
+struct Standing {
+    fence: Option<Ref>,
+    branch: Ref,
+}
+
+impl Inner {
+    async fn raise_fence(&self, task: &TaskId, token: FencingToken) -> Result<(), GitError> {
+        let name = self.refs.fence(task);
+        let blob = self.git.plumbing(["hash-object", "-w", "--stdin"]).stdin(token.to_string());
+        let blob = self.git.run(blob).await?;
+        let blob = Oid::parse(&blob.text()).ok_or_else(|| blob.unexpected("hash-object"))?;
+        let mut tries = 0;
+        loop {
+            let old = self.git.find_ref(&name).await?;
+            if let Some(old) = &old
+                && token_of(old)? >= token
+            {
+                return Ok(());
+            }
+            let none = blob.none_like();
+            let expected = old.as_ref().map_or(&none, |old| &old.oid);
+            let moved = self.git.transact(&format!("update {name} {blob} {expected}\n")).await?;
+            if moved.code == 0 {
+                return Ok(());
+            }
+            // Somebody else moved it: look again.
+            tries += 1;
+            if tries >= TRIES_MAX {
+                return Err(moved.failed("update-ref"));
+            }
+        }
+    }
+
+    async fn propose_merge(
+        &self,
+        task: &TaskSpec,
+        token: FencingToken,
+        candidate: &Candidate,
+    ) -> Result<Proposal, GitError> {
+        let (change, base) = (Oid::of(&candidate.change)?, Oid::of(&candidate.base)?);
+        let [onto, onto_tree, tree] = self
+            .git
+            .resolve([
+                &self.integration,
+                &format!("{}^{{tree}}", self.integration),
+                &format!("{change}^{{tree}}"),
+            ])
+            .await?;
+        if onto == base && (tree != onto_tree || self.config.allow_empty) {
+            // The candidate stands on the target already, and is the one commit that is wanted.
+            let intent = MergeIntent { onto: onto.to_change(), merged: change.to_change() };
+            return Ok(Proposal::Clean { intent, is_judged: true });
+        }
+        let merged = match self.merge_trees(&onto, &base, &change).await? {
+            Merge::Clean(merged) => merged,
+            Merge::Conflict(answer) => {
+                let feedback = conflict::feedback(self, &answer, &base, &onto).await?;
+                return Ok(Proposal::Conflict { feedback });
+            }
+        };
+        if merged == onto_tree {
+            let is_wanted = self.config.allow_empty
+                && !self.git.is_ancestor(change.as_str(), onto.as_str()).await?;
+            if !is_wanted {
+                return Ok(Proposal::AlreadyThere);
+            }
+        }
+        // The target's renames may have led the change to other paths.
+        let entries = self.changed(onto_tree.as_str(), merged.as_str()).await?;
+        let broken = self.rules(task.scope.as_ref()).broken_by_paths(&entries);
+        if !broken.is_empty() {
+            let feedback = conflict::out_of_bounds(&broken);
+            return Ok(Proposal::Conflict { feedback });
+        }
+        let text = message(
+            &format!("task {}", task.id),
+            &[
+                (TASK_TRAILER, task.id.as_str()),
+                ("Orchestrator-Run", self.config.run.as_str()),
+                ("Orchestrator-Candidate", change.as_str()),
+                ("Orchestrator-Token", &token.to_string()),
+            ],
+        );
+        let commit = self.git.commit(&merged, &[&onto], &text).await?;
+        let intent = MergeIntent { onto: onto.to_change(), merged: commit.to_change() };
+        Ok(Proposal::Clean { intent, is_judged: merged == tree })
+    }
+
+    /// The tree that comes of bringing what the candidate changed onto the target.
+    async fn merge_trees(&self, onto: &Oid, base: &Oid, change: &Oid) -> Result<Merge, GitError> {
+        let shield = self.git.shield().await?;
+        let mut call = self.git.plumbing(["merge-tree", "--write-tree", "-z"]);
+        if self.git.has(2, 40) {
+            call = call.arg(format!("--merge-base={base}"));
+        } else if !self.git.is_ancestor(base.as_str(), onto.as_str()).await? {
+            // Without a given base git would bring along what the base has and the target has not.
+            return Err(GitError::NoChange { text: base.to_string() });
+        }
+        // Attributes that tasks can change must not choose how their work is merged.
+        let call = call.args([onto.as_str(), change.as_str()]).config(&shield.overrides);
+        let call = call.env("GIT_ATTR_SOURCE", self.git.empty_tree().await?.as_str());
+        let answer = self.git.ask(call).await?;
+        match answer.code {
+            0 => {
+                let tree = answer.records().next().map(String::from_utf8_lossy);
+                let tree = tree.and_then(|tree| Oid::parse(&tree));
+                tree.map(Merge::Clean).ok_or_else(|| answer.unexpected("merge-tree"))
+            }
+            1 => Ok(Merge::Conflict(answer)),
+            _ => Err(answer.failed("merge-tree")),
+        }
+    }
+
+    async fn apply_merge(
+        &self,
+        task: &TaskId,
+        token: FencingToken,
+        intent: &MergeIntent,
+    ) -> Result<Applied, GitError> {
+        let (onto, merged) = (Oid::of(&intent.onto)?, Oid::of(&intent.merged)?);
+        let mut tries = 0;
+        loop {
+            let standing = self.standing(task).await?;
+            let Some(fence) = standing.fence.filter(|fence| token_in(&fence.raw) == Some(token))
+            else {
+                return Ok(Applied::Fenced);
+            };
+            if standing.branch.oid != onto {
+                // A transaction may have gone through and its answer been lost.
+                let branch = standing.branch.oid.as_str();
+                let is_in = self.git.is_ancestor(merged.as_str(), branch).await?;
+                return Ok(if is_in { Applied::Merged } else { Applied::Moved });
+            }
+            if let Some(worktree) = standing.branch.worktree {
+                let branch = self.integration.trim_start_matches("refs/heads/").to_owned();
+                return Err(GitError::BranchCheckedOut { branch, worktree });
+            }
+            let lines = format!(
+                "verify {} {}\nupdate {} {merged} {onto}\n",
+                fence.name, fence.oid, self.integration
+            );
+            let moved = self.git.transact(&lines).await?;
+            if moved.code == 0 {
+                return Ok(Applied::Merged);
+            }
+            tries += 1;
+            if tries >= TRIES_MAX {
+                return Err(moved.failed("update-ref"));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn standing(&self, task: &TaskId) -> Result<Standing, GitError> {
+        let fence = self.refs.fence(task);
+        let mut refs = self.git.refs(&[&self.integration, &fence]).await?;
+        let mut take = |name: &str| {
+            let at = refs.iter().position(|found| found.name == name)?;
+            Some(refs.swap_remove(at))
+        };
+        let branch = take(&self.integration)
+            .ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
+        Ok(Standing { fence: take(&fence), branch })
+    }
+}
+
+enum Merge {
+    Clean(Oid),
+    Conflict(Answer),
+}

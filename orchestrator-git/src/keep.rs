@@ -1,0 +1,171 @@
+//! Keeping work: what is in a workspace and in no change goes under a ref before it is removed.
+
+use orchestrator_core::FencingToken;
+
+use crate::diff::{self, GITLINK};
+use crate::error::GitError;
+use crate::marker::Marker;
+use crate::names::{Oid, Place, message, path_of};
+use crate::run::Inner;
+use crate::worktree::remove_if_there;
+
+/// What the files of a workspace are, as git sees them.
+pub(crate) enum Snapshot {
+    /// They are this tree.
+    Tree(Oid),
+    /// Some cannot be put into a tree; git's words.
+    Trouble(String),
+}
+
+impl Inner {
+    /// Writes all files of the workspace that are not ignored as a tree.
+    pub(crate) async fn snapshot(&self, place: &Place, start: &Oid) -> Result<Snapshot, GitError> {
+        if !place.index.exists() {
+            let call = self.git.in_tree(place, ["read-tree", start.as_str()]).await?;
+            self.git.run(call).await?;
+        }
+        let mut added = self.git.ask(self.git.in_tree(place, ["add", "-A"]).await?).await?;
+        if added.code != 0 && added.stderr.contains("index file") {
+            // A machine that went down may leave a damaged index; it can be made anew.
+            remove_if_there(&place.index)?;
+            let call = self.git.in_tree(place, ["read-tree", start.as_str()]).await?;
+            self.git.run(call).await?;
+            added = self.git.ask(self.git.in_tree(place, ["add", "-A"]).await?).await?;
+        }
+        if added.code != 0 {
+            let is_full = added.stderr.contains("No space left");
+            return if is_full {
+                Err(added.failed("add"))
+            } else {
+                Ok(Snapshot::Trouble(added.stderr))
+            };
+        }
+        let call = self.git.in_tree(place, ["write-tree"]).await?;
+        let answer = self.git.run(call).await?;
+        let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
+        if added.stderr.contains("embedded git repository") {
+            return Ok(Snapshot::Trouble(added.stderr));
+        }
+        Ok(Snapshot::Tree(tree))
+    }
+
+    /// Keeps what is in the workspace and in no change, and says where.
+    ///
+    /// `fallback` is what a workspace without a marker is compared with, and whom its work is
+    /// ascribed to.
+    pub(crate) async fn keep_leftover(
+        &self,
+        place: &Place,
+        marker: Option<&Marker>,
+        fallback: (&Oid, u32, FencingToken),
+    ) -> Result<Option<String>, GitError> {
+        if !place.tree.is_dir() {
+            return Ok(None);
+        }
+        let (start, attempt, token) = match marker {
+            Some(marker) if !marker.is_ready || marker.is_judged_only() => return Ok(None),
+            Some(marker) => (&marker.start, marker.attempt, marker.token),
+            None => fallback,
+        };
+        let tree = match self.snapshot(place, start).await? {
+            Snapshot::Tree(tree) => Some(tree),
+            Snapshot::Trouble(_) => self.snapshot_of_the_rest(place, start).await?,
+        };
+        let Some(tree) = tree else {
+            let kept = self.set_aside(place, &place.tree)?;
+            return Ok(Some(kept.display().to_string()));
+        };
+        let [known] = self.git.resolve([&format!("{start}^{{tree}}")]).await?;
+        if tree == known {
+            return Ok(None);
+        }
+        if let Some((sealed, _)) = marker.and_then(|marker| marker.sealed.as_ref()) {
+            let [known] = self.git.resolve([&format!("{sealed}^{{tree}}")]).await?;
+            if tree == known {
+                return Ok(None);
+            }
+        }
+        let name = marker.map(|marker| marker.name.as_str());
+        self.keep_tree(place, &tree, start, name, (attempt, token)).await.map(Some)
+    }
+
+    /// Puts a tree under the ref of the lease that left it.
+    pub(crate) async fn keep_tree(
+        &self,
+        place: &Place,
+        tree: &Oid,
+        start: &Oid,
+        worktree: Option<&str>,
+        (attempt, token): (u32, FencingToken),
+    ) -> Result<String, GitError> {
+        let name = self.refs.kept(&place.slug, &format!("{attempt}-{token}"));
+        let old = self.git.find_ref(&name).await?;
+        if let Some(old) = &old {
+            let [known] = self.git.resolve([&format!("{}^{{tree}}", old.oid)]).await?;
+            if known == *tree {
+                return Ok(name);
+            }
+        }
+        let head = match worktree {
+            Some(worktree) => self.head_of_worktree(worktree).await?,
+            None => None,
+        };
+        let mut parents = vec![start];
+        parents.extend(head.as_ref().filter(|head| *head != start));
+        parents.extend(old.as_ref().map(|old| &old.oid));
+        let subject = format!("kept: work of {} that is in no change", place.slug);
+        let trailers = [
+            ("Orchestrator-Run", self.config.run.as_str()),
+            ("Orchestrator-Attempt", &attempt.to_string()),
+            ("Orchestrator-Token", &token.to_string()),
+        ];
+        let commit = self.git.commit(tree, &parents, &message(&subject, &trailers)).await?;
+        let none = commit.none_like();
+        let expected = old.as_ref().map_or(&none, |old| &old.oid);
+        let moved = self.git.transact(&format!("update {name} {commit} {expected}\n")).await?;
+        if moved.code == 0 { Ok(name) } else { Err(moved.failed("update-ref")) }
+    }
+
+    /// Sets repositories inside the workspace aside, and writes what is left as a tree; `None` when
+    /// that does not help.
+    async fn snapshot_of_the_rest(
+        &self,
+        place: &Place,
+        start: &Oid,
+    ) -> Result<Option<Oid>, GitError> {
+        for path in self.nested(place, start).await? {
+            self.set_aside(place, &place.tree.join(path_of(&path)))?;
+        }
+        Ok(match self.snapshot(place, start).await? {
+            Snapshot::Tree(tree) => Some(tree),
+            Snapshot::Trouble(_) => None,
+        })
+    }
+
+    /// Repositories inside the workspace that are not part of what was checked out.
+    pub(crate) async fn nested(
+        &self,
+        place: &Place,
+        start: &Oid,
+    ) -> Result<Vec<Vec<u8>>, GitError> {
+        let args = ["ls-files", "-z", "--others", "--exclude-standard"];
+        let others = self.git.ask(self.git.in_tree(place, args).await?).await?;
+        let mut found: Vec<Vec<u8>> = others
+            .records()
+            .filter_map(|path| path.strip_suffix(b"/"))
+            .map(<[u8]>::to_vec)
+            .collect();
+        let args = ["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()];
+        let added = self.git.ask(self.git.in_tree(place, args).await?).await?;
+        let added = diff::entries(&added.stdout);
+        found.extend(added.into_iter().filter(|entry| entry.new_mode == GITLINK).map(|e| e.path));
+        Ok(found)
+    }
+
+    /// Where the worktree's own HEAD stands; `None` when that is no commit.
+    pub(crate) async fn head_of_worktree(&self, name: &str) -> Result<Option<Oid>, GitError> {
+        let call = self.git.plumbing(["rev-parse", "--verify", "-q", "HEAD^{commit}"]);
+        let call = call.env("GIT_DIR", self.admin(name)).env("GIT_COMMON_DIR", &self.git.dir);
+        Ok(Oid::parse(&self.git.ask(call).await?.text()))
+    }
+}

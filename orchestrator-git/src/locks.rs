@@ -1,0 +1,141 @@
+//! Lock files that a killed git left behind.
+//!
+//! A lock is removed only where nothing but this crate writes (the run's refs, its branch and its
+//! worktrees), and only when it is proven that no program holds it: every git program that lived
+//! when the lock was seen has ended, and the very same lock is still there. Its age proves nothing.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+use crate::error::GitError;
+
+/// How long programs that may hold a lock are waited for.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether they have ended.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where locks are ours to remove.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LockRoots {
+    /// Directories below which nobody else writes.
+    pub(crate) below: Vec<PathBuf>,
+    /// Single files that are locks of ours.
+    pub(crate) files: Vec<PathBuf>,
+    /// The repository's directory of worktrees, in which those are ours that lie below `below`.
+    pub(crate) worktrees: PathBuf,
+    /// A file that is locked while a stale lock is removed, so that two processes do not both.
+    pub(crate) guard: PathBuf,
+}
+
+/// Tells one lock from another at the same path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    dev: u64,
+    ino: u64,
+    ctime: (i64, i64),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Option<Self> {
+        let meta = fs::symlink_metadata(path).ok()?;
+        let ctime = (meta.ctime(), meta.ctime_nsec());
+        Some(Self { dev: meta.dev(), ino: meta.ino(), ctime })
+    }
+}
+
+/// Removes a lock if it is ours and provably held by nobody; returns when it is gone.
+pub(crate) async fn clear_stale(roots: &LockRoots, lock: &Path) -> Result<(), GitError> {
+    let refused = |why: &str| GitError::Locked { lock: lock.to_owned(), why: why.to_owned() };
+    let Some(seen) = Identity::of(lock) else { return Ok(()) };
+    if !roots.owns(lock) {
+        return Err(refused("it is not the orchestrator's to remove"));
+    }
+    let mut holders = git_programs().map_err(|why| refused(&why))?;
+    let begun = Instant::now();
+    loop {
+        if Identity::of(lock) != Some(seen) {
+            return Ok(());
+        }
+        holders.retain(Holder::lives);
+        if holders.is_empty() {
+            break;
+        }
+        if begun.elapsed() > WAIT_MAX {
+            let pids: Vec<String> = holders.iter().map(|holder| holder.pid.to_string()).collect();
+            return Err(refused(&format!(
+                "a git program that was running when it was seen still runs (process {})",
+                pids.join(", ")
+            )));
+        }
+        sleep(LOOK).await;
+    }
+    remove(roots, lock, seen)
+}
+
+/// Removes the lock that was seen, and no other that has taken its place.
+fn remove(roots: &LockRoots, lock: &Path, seen: Identity) -> Result<(), GitError> {
+    let guard = File::create(&roots.guard).map_err(GitError::io(&roots.guard, "made"))?;
+    guard.lock().map_err(GitError::io(&roots.guard, "locked"))?;
+    if Identity::of(lock) == Some(seen) {
+        fs::remove_file(lock).map_err(GitError::io(lock, "removed"))?;
+        warn!(lock = %lock.display(), "removed a lock that a killed git left");
+    }
+    Ok(())
+}
+
+impl LockRoots {
+    fn owns(&self, lock: &Path) -> bool {
+        if self.files.iter().any(|file| file == lock) {
+            return true;
+        }
+        if self.below.iter().any(|dir| lock.starts_with(dir)) {
+            return true;
+        }
+        let Ok(rest) = lock.strip_prefix(&self.worktrees) else { return false };
+        let Some(name) = rest.components().next() else { return false };
+        let gitdir = fs::read(self.worktrees.join(name).join("gitdir")).unwrap_or_default();
+        let tree = crate::names::path_of(gitdir.trim_ascii());
+        self.below.iter().any(|dir| tree.starts_with(dir))
+    }
+}
+
+/// A program that may hold locks of git.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Holder {
+    pid: u32,
+    started: String,
+}
+
+impl Holder {
+    /// Reads who has this process id, if it is a git program.
+    fn read(pid: u32) -> Option<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (head, fields) = stat.rsplit_once(')')?;
+        let (_, name) = head.split_once('(')?;
+        let mut fields = fields.split_whitespace();
+        let is_dead = matches!(fields.next(), Some("Z" | "X"));
+        let started = fields.nth(18)?.to_owned();
+        let is_git = name == "git" || name.starts_with("git-");
+        (is_git && !is_dead).then_some(Self { pid, started })
+    }
+
+    fn lives(&self) -> bool {
+        Self::read(self.pid).as_ref() == Some(self)
+    }
+}
+
+/// Every git program that lives on this host.
+fn git_programs() -> Result<BTreeSet<Holder>, String> {
+    let entries = fs::read_dir("/proc").map_err(|err| {
+        format!("it cannot be found out which programs run, since /proc is not there ({err})")
+    })?;
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    Ok(pids.filter_map(Holder::read).collect())
+}

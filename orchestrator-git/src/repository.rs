@@ -1,0 +1,248 @@
+//! The handle of a repository: finding it, refusing what is none, and the calls that all parts use.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::error::GitError;
+use crate::exec::{Answer, Call, Caller};
+use crate::names::{Oid, Place, path_of};
+use crate::shield::{Shield, Stamp};
+
+/// The oldest git that is supported.
+const VERSION_MIN: (u32, u32) = (2, 39);
+
+/// A repository that was found, and how git is called on it.
+#[derive(Debug)]
+pub(crate) struct Git {
+    pub(crate) caller: Caller,
+    /// The path that was given.
+    pub(crate) path: PathBuf,
+    /// The checkout that it is the top of; `None` for a bare repository.
+    pub(crate) checkout: Option<PathBuf>,
+    /// The directory with the objects and refs.
+    pub(crate) dir: PathBuf,
+    /// The directory with the HEAD and index of that checkout.
+    pub(crate) checkout_dir: PathBuf,
+    version: (u32, u32),
+    shield: Mutex<Option<(Stamp, Arc<Shield>)>>,
+    empty_tree: OnceLock<Oid>,
+}
+
+/// A ref as it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct Ref {
+    pub(crate) name: String,
+    pub(crate) oid: Oid,
+    /// Where it is checked out.
+    pub(crate) worktree: Option<PathBuf>,
+    /// The object itself.
+    pub(crate) raw: Vec<u8>,
+}
+
+impl Git {
+    /// Opens the repository whose top level is this path, and no other.
+    pub(crate) async fn open(mut caller: Caller, path: &Path) -> Result<Self, GitError> {
+        let no_repository =
+            |why: &str| GitError::NoRepository { path: path.to_owned(), why: why.to_owned() };
+        let path_real = fs::canonicalize(path).map_err(|err| no_repository(&err.to_string()))?;
+        if path_real.as_os_str().as_encoded_bytes().contains(&b'\n') {
+            return Err(no_repository("a path with a line break cannot be used"));
+        }
+        if !path_real.is_dir() {
+            return Err(no_repository("it is no directory"));
+        }
+        let version = version(&caller, &path_real).await?;
+        let ask = |what: &'static str| {
+            Call::new(&path_real, ["rev-parse", "--path-format=absolute", what])
+        };
+        let found = caller.ask(&ask("--git-common-dir")).await?;
+        if found.code != 0 {
+            return Err(no_repository(&found.stderr));
+        }
+        let dir = real(&line(&found))?;
+        let own = caller.run(&ask("--absolute-git-dir")).await?;
+        let checkout_dir = real(&line(&own))?;
+        let is_bare = caller.run(&ask("--is-bare-repository")).await?.text() == "true";
+        let top = if is_bare {
+            dir.clone()
+        } else {
+            let top = caller.ask(&ask("--show-toplevel")).await?;
+            if top.code != 0 {
+                return Err(no_repository(&top.stderr));
+            }
+            let top = line(&top);
+            fs::canonicalize(&top).unwrap_or(top)
+        };
+        if top != path_real {
+            return Err(GitError::NotTopLevel { path: path.to_owned(), top });
+        }
+        caller.lock_roots.worktrees = dir.join("worktrees");
+        let checkout = (!is_bare).then_some(top);
+        let (shield, empty_tree) = (Mutex::new(None), OnceLock::new());
+        let path = path_real;
+        Ok(Self { caller, path, checkout, dir, checkout_dir, version, shield, empty_tree })
+    }
+
+    pub(crate) fn has(&self, major: u32, minor: u32) -> bool {
+        self.version >= (major, minor)
+    }
+
+    /// A call about objects and refs, away from any worktree.
+    pub(crate) fn plumbing<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Call {
+        Call::new(&self.dir, args).env("GIT_DIR", &self.dir)
+    }
+
+    /// A call about the files of a workspace. It knows the tree and the orchestrator's own index,
+    /// and believes nothing that an agent can write into the worktree's `.git`.
+    pub(crate) async fn in_tree<A: AsRef<OsStr>>(
+        &self,
+        place: &Place,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        let shield = self.shield().await?;
+        Ok(Call::new(&place.tree, args)
+            .env("GIT_DIR", &self.dir)
+            .env("GIT_WORK_TREE", &place.tree)
+            .env("GIT_INDEX_FILE", &place.index)
+            .config(&shield.overrides))
+    }
+
+    pub(crate) async fn run(&self, call: Call) -> Result<Answer, GitError> {
+        self.caller.run(&call).await
+    }
+
+    pub(crate) async fn ask(&self, call: Call) -> Result<Answer, GitError> {
+        self.caller.ask(&call).await
+    }
+
+    /// What the repository's configuration would run, read anew when it changed.
+    pub(crate) async fn shield(&self) -> Result<Arc<Shield>, GitError> {
+        let files = [self.dir.join("config"), self.dir.join("config.worktree")];
+        let stamp = Stamp::of(&files);
+        let known = self.shield.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((then, shield)) = known
+            && then == stamp
+            && !shield.has_includes
+        {
+            return Ok(shield);
+        }
+        let listed = self.run(self.plumbing(["config", "--list", "-z", "--local"])).await?;
+        let mut listed = listed.stdout;
+        if files[1].exists() {
+            let call = self.plumbing(["config", "--list", "-z", "--includes", "--file"]);
+            listed.extend(self.run(call.arg(&files[1])).await?.stdout);
+        }
+        let shield = Arc::new(Shield::read(&listed));
+        let mut slot = self.shield.lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some((stamp, Arc::clone(&shield)));
+        Ok(shield)
+    }
+
+    /// What runs as things are, hooks included.
+    pub(crate) async fn programs(&self) -> Result<Shield, GitError> {
+        let shield = self.shield().await?;
+        Ok(Shield::clone(&shield).with_files(&self.dir))
+    }
+
+    /// The refs of these names or below them.
+    pub(crate) async fn refs(&self, names: &[&str]) -> Result<Vec<Ref>, GitError> {
+        const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(worktreepath)%00%(raw)%00";
+        let answer = self.run(self.plumbing(["for-each-ref", FORMAT]).args(names)).await?;
+        let mut refs = Vec::new();
+        let mut fields = answer.stdout.split(|byte| *byte == 0);
+        while let (Some(name), Some(oid), Some(worktree), Some(raw)) =
+            (fields.next(), fields.next(), fields.next(), fields.next())
+        {
+            let name = String::from_utf8_lossy(name).trim_start_matches('\n').to_owned();
+            let oid = Oid::parse(&String::from_utf8_lossy(oid));
+            let Some(oid) = oid else { return Err(answer.unexpected("for-each-ref")) };
+            let worktree = (!worktree.is_empty()).then(|| path_of(worktree));
+            refs.push(Ref { name, oid, worktree, raw: raw.to_vec() });
+        }
+        Ok(refs)
+    }
+
+    /// One ref, if it is there.
+    pub(crate) async fn find_ref(&self, name: &str) -> Result<Option<Ref>, GitError> {
+        Ok(self.refs(&[name]).await?.into_iter().find(|found| found.name == name))
+    }
+
+    /// The objects of these names, all of which must be there.
+    pub(crate) async fn resolve<const N: usize>(
+        &self,
+        names: [&str; N],
+    ) -> Result<[Oid; N], GitError> {
+        let answer = self.ask(self.plumbing(["rev-parse"]).args(names)).await?;
+        if answer.code != 0 {
+            let missing = names.iter().find(|name| answer.stderr.contains(**name));
+            let text = missing.copied().unwrap_or_default().to_owned();
+            return Err(GitError::NoChange { text });
+        }
+        let oids: Vec<Oid> = answer.text().lines().filter_map(Oid::parse).collect();
+        <[Oid; N]>::try_from(oids).map_err(|_| answer.unexpected("rev-parse"))
+    }
+
+    /// Changes refs, all or none of them; the lines are those of `update-ref --stdin`.
+    pub(crate) async fn transact(&self, lines: &str) -> Result<Answer, GitError> {
+        let input = format!("start\n{lines}prepare\ncommit\n");
+        self.ask(self.plumbing(["update-ref", "--stdin"]).stdin(input)).await
+    }
+
+    /// The tree with nothing in it.
+    pub(crate) async fn empty_tree(&self) -> Result<Oid, GitError> {
+        if let Some(known) = self.empty_tree.get() {
+            return Ok(known.clone());
+        }
+        let answer = self.run(self.plumbing(["mktree"])).await?;
+        let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("mktree"))?;
+        Ok(self.empty_tree.get_or_init(|| tree).clone())
+    }
+
+    /// Makes a commit of a tree.
+    pub(crate) async fn commit(
+        &self,
+        tree: &Oid,
+        parents: &[&Oid],
+        message: &str,
+    ) -> Result<Oid, GitError> {
+        let mut call = self.plumbing(["commit-tree", tree.as_str()]);
+        for parent in parents {
+            call = call.arg("-p").arg(parent.as_str());
+        }
+        let answer = self.run(call.stdin(message)).await?;
+        Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("commit-tree"))
+    }
+
+    /// Whether the first commit is the second or one of those before it.
+    pub(crate) async fn is_ancestor(&self, first: &str, second: &str) -> Result<bool, GitError> {
+        let call = self.plumbing(["merge-base", "--is-ancestor", first, second]);
+        let answer = self.ask(call).await?;
+        match answer.code {
+            0 => Ok(true),
+            1 => Ok(false),
+            _ => Err(answer.failed("merge-base")),
+        }
+    }
+}
+
+/// The one line of an answer, which may hold any byte but a line break.
+fn line(answer: &Answer) -> PathBuf {
+    path_of(answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout))
+}
+
+fn real(path: &Path) -> Result<PathBuf, GitError> {
+    fs::canonicalize(path).map_err(GitError::io(path, "found"))
+}
+
+async fn version(caller: &Caller, cwd: &Path) -> Result<(u32, u32), GitError> {
+    let text = caller.run(&Call::new(cwd, ["version"])).await?.text();
+    let number = text.split_whitespace().nth(2).unwrap_or_default();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if version < VERSION_MIN {
+        return Err(GitError::TooOld { found: text });
+    }
+    Ok(version)
+}

@@ -1,0 +1,270 @@
+//! One run on one repository: what it is configured to do, and the checks before it begins.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use orchestrator_core::{RunId, Scope};
+
+use crate::error::GitError;
+use crate::exec::Caller;
+use crate::locks::LockRoots;
+use crate::names::{Oid, Place, Refs};
+use crate::repository::Git;
+
+/// How a run uses a repository.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct GitConfig {
+    /// The run.
+    pub run: RunId,
+    /// The top level of the repository; a bare one will do.
+    pub repository: PathBuf,
+    /// Where the workspaces go, outside the repository; made where it is missing.
+    pub worktrees_root: PathBuf,
+    /// The branch that the run starts from; otherwise the one that is checked out. It is never
+    /// moved, except by [`GitRun::fast_forward`].
+    pub target: Option<String>,
+    /// The branch that changes are merged into; otherwise `orchestrator/<run>`. Made from the
+    /// target where it is missing.
+    pub integration: Option<String>,
+    /// Paths that no task may change, whatever its scope says.
+    pub protected: Option<Scope>,
+    /// Whether a task may end without having changed anything.
+    pub allow_empty: bool,
+    /// The longest difference that a reviewer gets.
+    pub diff_bytes_max: usize,
+    /// The largest file that a change may bring.
+    pub file_bytes_max: u64,
+    /// The git program.
+    pub program: OsString,
+    /// The name that commits bear.
+    pub author_name: String,
+    /// The address that commits bear.
+    pub author_email: String,
+}
+
+impl GitConfig {
+    /// The usual way: from the branch that is checked out into `orchestrator/<run>`, nothing
+    /// protected, no empty changes, differences of 256 KiB, files of 20 MiB.
+    #[must_use]
+    pub fn new(run: RunId, repository: PathBuf, worktrees_root: PathBuf) -> Self {
+        Self {
+            run,
+            repository,
+            worktrees_root,
+            target: None,
+            integration: None,
+            protected: None,
+            allow_empty: false,
+            diff_bytes_max: 256 << 10,
+            file_bytes_max: 20 << 20,
+            program: OsString::from("git"),
+            author_name: "orchestrator".to_owned(),
+            author_email: "orchestrator@localhost".to_owned(),
+        }
+    }
+}
+
+/// The workspaces and the merge queue of one run on one repository.
+///
+/// A clone is the same run. The user's checkout, index, stash, hooks and configuration are neither
+/// read nor written.
+#[derive(Clone)]
+pub struct GitRun(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) config: GitConfig,
+    pub(crate) git: Git,
+    pub(crate) refs: Refs,
+    /// Where this run's workspaces are.
+    pub(crate) root: PathBuf,
+    pub(crate) target: String,
+    /// The full name of the branch that is merged into.
+    pub(crate) integration: String,
+    /// One task's workspace is worked on by one call at a time.
+    places: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Git's list of worktrees is added to by one call at a time.
+    pub(crate) adding: tokio::sync::Mutex<()>,
+    /// What the repository's configuration ran when a workspace was opened.
+    programs: Mutex<HashMap<String, BTreeMap<String, String>>>,
+}
+
+impl fmt::Debug for GitRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GitRun").field("repository", &self.0.git.path).finish_non_exhaustive()
+    }
+}
+
+impl GitRun {
+    /// Checks the repository and makes the branch that is merged into. When it is refused, nothing
+    /// was changed.
+    ///
+    /// # Errors
+    /// [`GitError`] names what is in the way and what would help.
+    pub async fn open(config: GitConfig) -> Result<Self, GitError> {
+        let caller = Caller {
+            program: config.program.clone(),
+            author_name: config.author_name.clone(),
+            author_email: config.author_email.clone(),
+            lock_roots: LockRoots::default(),
+        };
+        let mut git = Git::open(caller, &config.repository).await?;
+        let target = target(&git, &config).await?;
+        let integration = match &config.integration {
+            Some(branch) => branch.clone(),
+            None => format!("orchestrator/{}", config.run.slug()),
+        };
+        check_branch(&git, &integration).await?;
+        if integration == target {
+            return Err(GitError::BranchIsTarget { branch: integration });
+        }
+        let start = head_of(&git, &target).await?;
+        let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
+        let integration = format!("refs/heads/{integration}");
+        let refs = Refs::of(&config.run);
+        make_branch(&git, &integration, &start).await?;
+        fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
+        let roots = &mut git.caller.lock_roots;
+        roots.below = vec![root.clone(), git.dir.join(refs.root())];
+        roots.files = vec![git.dir.join(format!("{integration}.lock"))];
+        roots.guard = root.join(".guard");
+        Ok(Self(Arc::new(Inner {
+            config,
+            git,
+            refs,
+            root,
+            target,
+            integration,
+            places: Mutex::default(),
+            adding: tokio::sync::Mutex::default(),
+            programs: Mutex::default(),
+        })))
+    }
+
+    /// The branch that changes are merged into, without `refs/heads/`.
+    #[must_use]
+    pub fn integration_branch(&self) -> &str {
+        self.0.integration.strip_prefix("refs/heads/").unwrap_or(&self.0.integration)
+    }
+
+    /// The branch that the run started from.
+    #[must_use]
+    pub fn target_branch(&self) -> &str {
+        &self.0.target
+    }
+}
+
+impl Inner {
+    pub(crate) fn place(&self, slug: &str) -> Place {
+        Place::new(&self.root, slug)
+    }
+
+    /// The lock that keeps two calls out of one workspace.
+    pub(crate) fn turn(&self, slug: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(places.entry(slug.to_owned()).or_default())
+    }
+
+    pub(crate) fn check_run(&self, run: &RunId) -> Result<(), GitError> {
+        if *run == self.config.run {
+            return Ok(());
+        }
+        Err(GitError::OtherRun { ours: self.config.run.clone(), asked: run.clone() })
+    }
+
+    /// Notes what the repository would run, when a workspace is opened.
+    pub(crate) async fn note_programs(&self, slug: &str) -> Result<(), GitError> {
+        let now = self.git.programs().await?.programs;
+        let mut noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.insert(slug.to_owned(), now);
+        Ok(())
+    }
+
+    /// What the repository would run now and did not when the workspace was opened.
+    pub(crate) async fn new_programs(&self, slug: &str) -> Result<Vec<String>, GitError> {
+        let now = self.git.programs().await?;
+        let noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(noted.get(slug).map(|before| now.new_since(before)).unwrap_or_default())
+    }
+}
+
+async fn target(git: &Git, config: &GitConfig) -> Result<String, GitError> {
+    if let Some(target) = &config.target {
+        check_branch(git, target).await?;
+        return Ok(target.clone());
+    }
+    let call = crate::exec::Call::new(&git.path, ["symbolic-ref", "-q", "HEAD"]);
+    let head = git.ask(call).await?;
+    let name = head.text();
+    match name.strip_prefix("refs/heads/") {
+        Some(branch) if head.code == 0 => Ok(branch.to_owned()),
+        _ => Err(GitError::NoTarget { path: git.path.clone() }),
+    }
+}
+
+async fn check_branch(git: &Git, branch: &str) -> Result<(), GitError> {
+    let call = git.plumbing(["check-ref-format", &format!("refs/heads/{branch}")]);
+    if branch.starts_with('-') || git.ask(call).await?.code != 0 {
+        return Err(GitError::BranchName { branch: branch.to_owned() });
+    }
+    Ok(())
+}
+
+async fn head_of(git: &Git, branch: &str) -> Result<Oid, GitError> {
+    let name = format!("refs/heads/{branch}^{{commit}}");
+    match git.resolve([&name]).await {
+        Ok([oid]) => Ok(oid),
+        Err(GitError::NoChange { .. }) => {
+            Err(GitError::NoCommit { path: git.path.clone(), branch: branch.to_owned() })
+        }
+        Err(err) => Err(err),
+    }
+}
+
+/// Makes the branch where it is missing; refuses one that is checked out.
+async fn make_branch(git: &Git, name: &str, start: &Oid) -> Result<(), GitError> {
+    let branch = || name.strip_prefix("refs/heads/").unwrap_or(name).to_owned();
+    let mut found = git.find_ref(name).await?;
+    if found.is_none() {
+        let made = git.transact(&format!("create {name} {start}\n")).await?;
+        found = git.find_ref(name).await?;
+        if found.is_none() && made.stderr.contains("cannot create") {
+            return Err(GitError::BranchName { branch: branch() });
+        }
+        if found.is_none() {
+            return Err(made.failed("update-ref"));
+        }
+    }
+    match found.and_then(|found| found.worktree) {
+        Some(worktree) => Err(GitError::BranchCheckedOut { branch: branch(), worktree }),
+        None => Ok(()),
+    }
+}
+
+/// The place for workspaces, with all links in it resolved.
+fn root_for(git: &Git, root: &Path) -> Result<PathBuf, GitError> {
+    let root = std::path::absolute(root).map_err(GitError::io(root, "found"))?;
+    let refused = |why| GitError::Root { root: root.clone(), why };
+    let mut there = root.as_path();
+    while !there.exists() {
+        there = there.parent().ok_or_else(|| refused("which has no directory above it"))?;
+    }
+    let rest = root.strip_prefix(there).unwrap_or_else(|_| Path::new(""));
+    let there = fs::canonicalize(there).map_err(GitError::io(there, "found"))?;
+    let real = there.join(rest);
+    if real.as_os_str().as_encoded_bytes().contains(&b'\n') {
+        return Err(refused("whose path has a line break"));
+    }
+    // The main checkout, when the repository was given by another one of its worktrees.
+    let main = if git.dir.ends_with(".git") { git.dir.parent() } else { None };
+    let taken = git.checkout.as_deref().into_iter().chain([git.dir.as_path()]).chain(main);
+    let is_inside = taken.into_iter().any(|dir| real.starts_with(dir));
+    if is_inside {
+        return Err(refused("which is inside the repository"));
+    }
+    Ok(real)
+}

@@ -1,0 +1,199 @@
+//! Sealing: the work in a workspace becomes one commit of the orchestrator's, if it keeps the rules.
+
+use orchestrator_core::Candidate;
+use orchestrator_core::port::{OpenWorkspace, Sealed, Workspace};
+
+use crate::error::GitError;
+use crate::keep::Snapshot;
+use crate::marker::Marker;
+use crate::names::{Oid, Place, TASK_TRAILER, message, shown};
+use crate::rules::{Rules, listed};
+use crate::run::Inner;
+
+impl Inner {
+    /// Makes a change of what is in the workspace.
+    pub(crate) async fn seal_work(
+        &self,
+        ask: &OpenWorkspace,
+        at: &Workspace,
+    ) -> Result<Sealed, GitError> {
+        let place = self.place(&ask.task.id.slug());
+        let turn = self.turn(&place.slug);
+        let _turn = turn.lock().await;
+        let marker = self.own_marker(&place, ask)?;
+        if Oid::of(&at.base)? != marker.base {
+            let (task, token) = (ask.task.id.clone(), ask.token);
+            return Err(GitError::LeaseLost { task, token });
+        }
+        let mut broken = self.tampered(&place, &marker).await?;
+        let tree = match self.snapshot(&place, &marker.start).await? {
+            Snapshot::Tree(tree) => tree,
+            Snapshot::Trouble(said) => {
+                broken.push(self.trouble(&place, &marker, &said).await?);
+                return Ok(refused(&broken, None));
+            }
+        };
+        let entries = self.changed(marker.base.as_str(), tree.as_str()).await?;
+        if entries.is_empty() && !self.config.allow_empty {
+            broken.push("Nothing was changed: the work is expected in files".to_owned());
+        }
+        let rules = self.rules(ask.task.scope.as_ref());
+        broken.extend(rules.broken_by_paths(&entries));
+        broken.extend(rules.broken_by_files(&place.tree, &entries));
+        if !broken.is_empty() {
+            let kept = if entries.is_empty() {
+                None
+            } else {
+                let who = (marker.attempt, marker.token);
+                let name = Some(marker.name.as_str());
+                Some(self.keep_tree(&place, &tree, &marker.start, name, who).await?)
+            };
+            return Ok(refused(&broken, kept.as_deref()));
+        }
+        let sealed = self.make_candidate(ask, &place, marker, &tree).await?;
+        self.rewrite_converted(&place, &entries).await?;
+        Ok(Sealed::Candidate(sealed))
+    }
+
+    /// The workspace's marker, if the lease that asks is the one that it was opened under.
+    pub(crate) fn own_marker(
+        &self,
+        place: &Place,
+        ask: &OpenWorkspace,
+    ) -> Result<Marker, GitError> {
+        self.check_run(&ask.run)?;
+        Marker::read(&place.marker)
+            .filter(|marker| marker.is_ready && marker.token == ask.token)
+            .ok_or_else(|| GitError::LeaseLost { task: ask.task.id.clone(), token: ask.token })
+    }
+
+    pub(crate) fn rules<'a>(&'a self, scope: Option<&'a orchestrator_core::Scope>) -> Rules<'a> {
+        Rules {
+            scope,
+            protected: self.config.protected.as_ref(),
+            file_bytes_max: self.config.file_bytes_max,
+        }
+    }
+
+    /// What was done to the repository itself, beside the files.
+    async fn tampered(&self, place: &Place, marker: &Marker) -> Result<Vec<String>, GitError> {
+        let mut broken = Vec::new();
+        let programs = self.new_programs(&place.slug).await?;
+        if !programs.is_empty() {
+            broken.push(format!(
+                "The repository was set up to run other programs while the task was worked on; \
+                 take that back if you did it, and leave git's configuration and hooks alone: {}",
+                listed(programs.iter().map(String::as_str))
+            ));
+        }
+        let head = self.head_of_worktree(&marker.name).await?;
+        let is_on_base = match &head {
+            Some(head) if *head == marker.start => true,
+            Some(head) => self.is_ancestor_of(&marker.base, head).await?,
+            None => false,
+        };
+        if !is_on_base {
+            let head = head.as_ref().map_or("no commit", Oid::as_str);
+            broken.push(format!(
+                "The worktree was moved to {head}, which does not contain {}, where the work is to \
+                 stand on: work on what is checked out, without switching or rebasing",
+                marker.base
+            ));
+        }
+        Ok(broken)
+    }
+
+    async fn is_ancestor_of(&self, first: &Oid, second: &Oid) -> Result<bool, GitError> {
+        self.git.is_ancestor(first.as_str(), second.as_str()).await
+    }
+
+    /// Why git could not take the files, in words that an agent can act on.
+    async fn trouble(
+        &self,
+        place: &Place,
+        marker: &Marker,
+        said: &str,
+    ) -> Result<String, GitError> {
+        let nested = self.nested(place, &marker.start).await?;
+        if nested.is_empty() {
+            return Ok(format!("Git cannot take the files as they are: {said}"));
+        }
+        let nested: Vec<String> = nested.iter().map(|path| shown(path)).collect();
+        Ok(format!(
+            "No repository may lie in the workspace; remove its `.git`, or the whole of it: {}",
+            listed(nested.iter().map(String::as_str))
+        ))
+    }
+
+    async fn make_candidate(
+        &self,
+        ask: &OpenWorkspace,
+        place: &Place,
+        mut marker: Marker,
+        tree: &Oid,
+    ) -> Result<Candidate, GitError> {
+        let (attempt, token) = (ask.attempt.to_string(), ask.token.to_string());
+        let text = message(
+            &format!("task {}", ask.task.id),
+            &[
+                (TASK_TRAILER, ask.task.id.as_str()),
+                ("Orchestrator-Run", ask.run.as_str()),
+                ("Orchestrator-Attempt", &attempt),
+                ("Orchestrator-Token", &token),
+            ],
+        );
+        let commit = self.git.commit(tree, &[&marker.base], &text).await?;
+        self.point_at(ask, place, &commit).await?;
+        marker.sealed = Some((commit.clone(), ask.attempt));
+        marker.write(&place.marker)?;
+        Ok(Candidate { change: commit.to_change(), base: marker.base.to_change() })
+    }
+
+    /// Moves the task's ref to its new candidate, unless a later lease has begun; the old one is
+    /// kept under a ref of its own.
+    async fn point_at(
+        &self,
+        ask: &OpenWorkspace,
+        place: &Place,
+        commit: &Oid,
+    ) -> Result<(), GitError> {
+        let (name, fence) = (self.refs.task(&ask.task.id), self.refs.fence(&ask.task.id));
+        let refs = self.git.refs(&[&name, &fence]).await?;
+        let find = |name: &str| refs.iter().find(|found| found.name == name);
+        let mut lines = String::new();
+        if let Some(fence) = find(&fence) {
+            if crate::integrator::token_in(&fence.raw) != Some(ask.token) {
+                let (task, token) = (ask.task.id.clone(), ask.token);
+                return Err(GitError::LeaseLost { task, token });
+            }
+            let line = format!("verify {} {}\n", fence.name, fence.oid);
+            lines.push_str(&line);
+        }
+        let old = find(&name).map(|old| &old.oid);
+        if let Some(old) = old {
+            let kept = self.refs.kept(&place.slug, &format!("candidate-{}", old.short()));
+            let line = format!("update {kept} {old}\n");
+            lines.push_str(&line);
+        }
+        let none = commit.none_like();
+        let line = format!("update {name} {commit} {}\n", old.unwrap_or(&none));
+        lines.push_str(&line);
+        let moved = self.git.transact(&lines).await?;
+        if moved.code == 0 { Ok(()) } else { Err(moved.failed("update-ref")) }
+    }
+}
+
+fn refused(broken: &[String], kept: Option<&str>) -> Sealed {
+    let mut feedback = String::from("The change was not taken:\n");
+    for rule in broken {
+        feedback.extend(["- ", rule, "\n"]);
+    }
+    if let Some(kept) = kept {
+        let line = format!(
+            "All of the work so far is in the commit `{kept}`; \
+             `git checkout {kept} -- PATH` takes a file from it.\n"
+        );
+        feedback.push_str(&line);
+    }
+    Sealed::Refused { feedback }
+}

@@ -1,0 +1,218 @@
+//! The port that gives each task a worktree of its own.
+
+use std::fs;
+
+use async_trait::async_trait;
+use orchestrator_core::port::{
+    Change, OpenWorkspace, PortError, Sealed, Start, Workspace, Workspaces,
+};
+use orchestrator_core::{Candidate, ChangeId, FencingToken, RunId, TaskId};
+use tracing::warn;
+
+use crate::diff;
+use crate::error::GitError;
+use crate::marker::Marker;
+use crate::names::{Oid, Place, shown};
+use crate::run::{GitRun, Inner};
+use crate::worktree::{Checkout, TRASH};
+
+/// The place that belongs to no task; no slug begins with `+`.
+const UNTOUCHED: &str = "+untouched";
+
+/// Of how many files that differ it is looked whether they are just as a checkout writes them.
+const LOOKED_AT_MAX: usize = 64;
+
+#[async_trait]
+impl Workspaces for GitRun {
+    async fn open(&self, ask: &OpenWorkspace) -> Result<Workspace, PortError> {
+        Ok(self.0.open_workspace(ask).await?)
+    }
+
+    async fn seal(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Sealed, PortError> {
+        Ok(self.0.seal_work(ask, at).await?)
+    }
+
+    async fn differing(&self, at: &Workspace, from: &ChangeId) -> Result<Vec<String>, PortError> {
+        Ok(self.0.differing_from(at, from).await?)
+    }
+
+    async fn change(&self, candidate: &Candidate) -> Result<Change, PortError> {
+        Ok(self.0.change_of(candidate).await?)
+    }
+
+    async fn keep(&self, ask: &OpenWorkspace, _: &Workspace) -> Result<Option<String>, PortError> {
+        let place = self.0.place(&ask.task.id.slug());
+        let turn = self.0.turn(&place.slug);
+        let _turn = turn.lock().await;
+        let marker = self.0.own_marker(&place, ask)?;
+        let fallback = (&marker.start, ask.attempt, ask.token);
+        Ok(self.0.keep_leftover(&place, Some(&marker), fallback).await?)
+    }
+
+    async fn release(&self, run: &RunId, task: &TaskId) -> Result<(), PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.release_place(&task.slug()).await?)
+    }
+
+    async fn retain(&self, run: &RunId, live: &[TaskId]) -> Result<(), PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.retain_places(live).await?)
+    }
+
+    async fn untouched(&self, run: &RunId) -> Result<Workspace, PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.open_untouched().await?)
+    }
+}
+
+impl Inner {
+    async fn open_workspace(&self, ask: &OpenWorkspace) -> Result<Workspace, GitError> {
+        self.check_run(&ask.run)?;
+        let place = self.place(&ask.task.id.slug());
+        let turn = self.turn(&place.slug);
+        let _turn = turn.lock().await;
+        let marker = Marker::read(&place.marker);
+        let mut start = &ask.start;
+        while let Start::AsLeftBy { token, otherwise } = start {
+            let is_left = marker.as_ref().filter(|marker| {
+                let is_theirs = marker.is_ready && marker.token == *token;
+                is_theirs && self.is_registered(&place, &marker.name)
+            });
+            if let Some(marker) = is_left {
+                return self.open_as_left(&place, marker, ask).await;
+            }
+            start = otherwise;
+        }
+        let (start, base) = match start {
+            Start::On(candidate) => (Oid::of(&candidate.change)?, Oid::of(&candidate.base)?),
+            Start::OnTarget | Start::AsLeftBy { .. } => {
+                let head = self.head().await?;
+                (head.clone(), head)
+            }
+        };
+        let fallback = (&start, ask.attempt, ask.token);
+        self.keep_leftover(&place, marker.as_ref(), fallback).await?;
+        let sealed = marker.as_ref().and_then(|marker| marker.sealed.clone());
+        let what = Checkout {
+            token: ask.token,
+            attempt: ask.attempt,
+            base: base.clone(),
+            sealed: sealed.filter(|(sealed, _)| *sealed == start),
+            start,
+        };
+        self.check_out(&place, marker.as_ref(), what).await?;
+        self.note_programs(&place.slug).await?;
+        Ok(workspace(&place, &base, false))
+    }
+
+    async fn open_as_left(
+        &self,
+        place: &Place,
+        marker: &Marker,
+        ask: &OpenWorkspace,
+    ) -> Result<Workspace, GitError> {
+        self.link(place, &marker.name)?;
+        self.clear_locks(&marker.name).await?;
+        let (token, attempt) = (ask.token, ask.attempt);
+        let marker = Marker { token, attempt, sealed: None, ..marker.clone() };
+        marker.write(&place.marker)?;
+        self.note_programs(&place.slug).await?;
+        Ok(workspace(place, &marker.base, true))
+    }
+
+    /// Where the branch stands that is merged into.
+    pub(crate) async fn head(&self) -> Result<Oid, GitError> {
+        let [head] = self.git.resolve([&self.integration]).await?;
+        Ok(head)
+    }
+
+    async fn differing_from(
+        &self,
+        at: &Workspace,
+        from: &ChangeId,
+    ) -> Result<Vec<String>, GitError> {
+        let from = Oid::of(from)?;
+        let place = Place::around(&at.path)
+            .ok_or_else(|| GitError::NoChange { text: at.path.display().to_string() })?;
+        let refresh = ["update-index", "-q", "--really-refresh"];
+        self.git.ask(self.git.in_tree(&place, refresh).await?).await?;
+        let args = ["diff-index", "-z", "--raw", "--no-renames", "--no-ext-diff"];
+        let call = self.git.in_tree(&place, args).await?;
+        let call = call.arg("--ignore-submodules=dirty").arg(from.as_str());
+        let answer = self.git.run(call).await?;
+        let mut differing = Vec::new();
+        for (number, entry) in diff::entries(&answer.stdout).into_iter().enumerate() {
+            let is_same =
+                number < LOOKED_AT_MAX && self.is_as_checked_out(&place, &from, &entry).await?;
+            if !is_same {
+                differing.push(shown(&entry.path));
+            }
+        }
+        Ok(differing)
+    }
+
+    /// Keeps what the workspace holds, and removes it.
+    async fn release_place(&self, slug: &str) -> Result<(), GitError> {
+        let place = self.place(slug);
+        let turn = self.turn(slug);
+        let _turn = turn.lock().await;
+        if !place.dir.is_dir() {
+            return Ok(());
+        }
+        let marker = Marker::read(&place.marker);
+        if slug != UNTOUCHED {
+            let head = self.head().await?;
+            let fallback = (&head, 0, FencingToken(0));
+            self.keep_leftover(&place, marker.as_ref(), fallback).await?;
+        }
+        let name = marker.map(|marker| marker.name).unwrap_or_default();
+        self.remove(&place, &name).await
+    }
+
+    async fn retain_places(&self, live: &[TaskId]) -> Result<(), GitError> {
+        let live: Vec<String> = live.iter().map(TaskId::slug).collect();
+        let entries = fs::read_dir(&self.root).map_err(GitError::io(&self.root, "listed"))?;
+        let mut failed = None;
+        for entry in entries.flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let removed = if name.starts_with(TRASH) {
+                self.empty_trash(entry.path()).await
+            } else if name.starts_with('.') || live.contains(&name) {
+                Ok(())
+            } else {
+                self.release_place(&name).await
+            };
+            if let Err(err) = removed {
+                warn!(workspace = %name, error = %err, "a workspace could not be removed");
+                failed = Some(err);
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn open_untouched(&self) -> Result<Workspace, GitError> {
+        let place = self.place(UNTOUCHED);
+        let turn = self.turn(UNTOUCHED);
+        let _turn = turn.lock().await;
+        let start = self.head().await?;
+        let marker = Marker::read(&place.marker);
+        let what = Checkout {
+            token: FencingToken(0),
+            attempt: 0,
+            base: start.clone(),
+            start: start.clone(),
+            sealed: None,
+        };
+        self.check_out(&place, marker.as_ref(), what).await?;
+        Ok(workspace(&place, &start, false))
+    }
+}
+
+fn workspace(place: &Place, base: &Oid, as_left: bool) -> Workspace {
+    Workspace {
+        path: place.tree.clone(),
+        base: base.to_change(),
+        as_left,
+        aside: place.aside.clone(),
+    }
+}

@@ -1,0 +1,267 @@
+//! Worktrees: making, resetting and removing them, in whatever state they are found.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use orchestrator_core::FencingToken;
+use tracing::warn;
+
+use crate::error::GitError;
+use crate::locks;
+use crate::marker::{Marker, replace};
+use crate::names::{Oid, Place, bytes_of, path_of};
+use crate::run::Inner;
+
+/// What operations under way leave in the directory of a worktree.
+const UNDER_WAY: &[&str] = &[
+    "MERGE_HEAD",
+    "MERGE_MSG",
+    "MERGE_MODE",
+    "MERGE_AUTOSTASH",
+    "AUTO_MERGE",
+    "CHERRY_PICK_HEAD",
+    "REVERT_HEAD",
+    "SQUASH_MSG",
+    "REBASE_HEAD",
+    "rebase-merge",
+    "rebase-apply",
+    "sequencer",
+    "BISECT_LOG",
+    "BISECT_START",
+    "BISECT_NAMES",
+    "BISECT_TERMS",
+    "BISECT_EXPECTED_REV",
+    "config.worktree",
+];
+
+/// What is to be checked out in a workspace, and for whom.
+pub(crate) struct Checkout {
+    pub(crate) token: FencingToken,
+    pub(crate) attempt: u32,
+    pub(crate) base: Oid,
+    pub(crate) start: Oid,
+    pub(crate) sealed: Option<(Oid, u32)>,
+}
+
+impl Inner {
+    /// Git's own directory of a worktree of this name.
+    pub(crate) fn admin(&self, name: &str) -> PathBuf {
+        self.git.dir.join("worktrees").join(name)
+    }
+
+    /// Whether git still knows the workspace's worktree under this name.
+    pub(crate) fn is_registered(&self, place: &Place, name: &str) -> bool {
+        let gitdir = fs::read(self.admin(name).join("gitdir")).unwrap_or_default();
+        !name.is_empty()
+            && place.tree.is_dir()
+            && path_of(gitdir.trim_ascii()) == place.tree.join(".git")
+    }
+
+    /// Checks out what is asked for. What was in the workspace has been kept before.
+    pub(crate) async fn check_out(
+        &self,
+        place: &Place,
+        old: Option<&Marker>,
+        what: Checkout,
+    ) -> Result<(), GitError> {
+        fs::create_dir_all(&place.dir).map_err(GitError::io(&place.dir, "made"))?;
+        let known = old.map(|old| old.name.clone()).unwrap_or_default();
+        let is_known = self.is_registered(place, &known);
+        let mut marker = Marker {
+            token: what.token,
+            attempt: what.attempt,
+            base: what.base,
+            start: what.start,
+            name: if is_known { known } else { String::new() },
+            is_ready: false,
+            sealed: what.sealed,
+        };
+        marker.write(&place.marker)?;
+        if is_known {
+            self.link(place, &marker.name)?;
+            self.reset(place, &marker.start).await?;
+            self.detach(&marker.name, &marker.start).await?;
+        } else {
+            marker.name = self.add(place, &marker.start).await?;
+            marker.write(&place.marker)?;
+            self.read_tree(place, &marker.start).await?;
+        }
+        self.tidy(&marker.name).await?;
+        let theirs = self.admin(&marker.name).join("index");
+        let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
+        replace(&theirs, &ours).map_err(GitError::io(&theirs, "written"))?;
+        marker.is_ready = true;
+        marker.write(&place.marker)
+    }
+
+    /// Adds a worktree without files; returns git's name for it.
+    async fn add(&self, place: &Place, start: &Oid) -> Result<String, GitError> {
+        if fs::symlink_metadata(&place.tree).is_ok() {
+            self.discard(&place.tree).await?;
+        }
+        remove_if_there(&place.index)?;
+        let _turn = self.adding.lock().await;
+        let add = ["worktree", "add", "-f", "-f", "--detach", "--no-checkout", "--"];
+        let call = self.git.plumbing(add).arg(&place.tree).arg(start.as_str());
+        self.git.run(call).await?;
+        let link = place.tree.join(".git");
+        let written = fs::read(&link).map_err(GitError::io(&link, "read"))?;
+        let admin = written.strip_prefix(b"gitdir: ").map(|path| path_of(path.trim_ascii()));
+        let name = admin.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+        name.map(str::to_owned).ok_or_else(|| GitError::Unexpected {
+            command: "worktree add".to_owned(),
+            answer: String::from_utf8_lossy(&written).into_owned(),
+        })
+    }
+
+    /// Puts back the file that ties the worktree to the repository, if it is not as it was.
+    pub(crate) fn link(&self, place: &Place, name: &str) -> Result<(), GitError> {
+        let link = place.tree.join(".git");
+        let mut text = b"gitdir: ".to_vec();
+        text.extend_from_slice(bytes_of(&self.admin(name)));
+        text.push(b'\n');
+        if fs::read(&link).is_ok_and(|found| found == text) {
+            return Ok(());
+        }
+        if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_dir()) {
+            self.set_aside(place, &link)?;
+        }
+        fs::write(&link, text).map_err(GitError::io(&link, "written"))
+    }
+
+    /// Makes the files those of the commit: others are removed, except ignored ones.
+    async fn reset(&self, place: &Place, start: &Oid) -> Result<(), GitError> {
+        if self.read_tree(place, start).await.is_err() {
+            // Most likely the index is damaged, or a directory is read-only.
+            remove_if_there(&place.index)?;
+            make_writable(&place.tree);
+            self.read_tree(place, start).await?;
+        }
+        let clean = || self.git.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]);
+        if self.git.ask(clean().await?).await?.code != 0 {
+            make_writable(&place.tree);
+            self.git.run(clean().await?).await?;
+        }
+        Ok(())
+    }
+
+    async fn read_tree(&self, place: &Place, start: &Oid) -> Result<(), GitError> {
+        let call = self.git.in_tree(place, ["read-tree", "--reset", "-u", start.as_str()]).await?;
+        self.git.run(call).await.map(drop)
+    }
+
+    /// Sets the worktree's own HEAD, whatever branch an agent has put it on.
+    async fn detach(&self, name: &str, start: &Oid) -> Result<(), GitError> {
+        let args = ["update-ref", "--no-deref", "HEAD", start.as_str()];
+        let call = self.git.plumbing(args).env("GIT_DIR", self.admin(name));
+        self.git.run(call.env("GIT_COMMON_DIR", &self.git.dir)).await.map(drop)
+    }
+
+    /// Ends what was under way in the worktree.
+    pub(crate) async fn tidy(&self, name: &str) -> Result<(), GitError> {
+        let admin = self.admin(name);
+        for left in UNDER_WAY {
+            remove_if_there(&admin.join(left))?;
+        }
+        self.clear_locks(name).await
+    }
+
+    /// Removes locks that a killed git left in the worktree's own directory.
+    pub(crate) async fn clear_locks(&self, name: &str) -> Result<(), GitError> {
+        let admin = self.admin(name);
+        for lock in ["index.lock", "HEAD.lock"] {
+            let lock = admin.join(lock);
+            if lock.exists() {
+                locks::clear_stale(&self.git.caller.lock_roots, &lock).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a workspace. What was in it has been kept before.
+    pub(crate) async fn remove(&self, place: &Place, name: &str) -> Result<(), GitError> {
+        let is_known = self.is_registered(place, name);
+        self.discard(&place.dir).await?;
+        if is_known {
+            let admin = self.admin(name);
+            fs::remove_dir_all(&admin).map_err(GitError::io(&admin, "removed"))?;
+            // Git itself removes the directory with its last entry.
+            if let Ok(()) = fs::remove_dir(self.git.dir.join("worktrees")) {}
+        }
+        Ok(())
+    }
+
+    /// Moves a directory out of the way at once, and removes it then.
+    pub(crate) async fn discard(&self, dir: &Path) -> Result<(), GitError> {
+        let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let trash = self.root.join(format!("{TRASH}{name}-{}", unique()));
+        fs::rename(dir, &trash).map_err(GitError::io(dir, "moved"))?;
+        self.empty_trash(trash).await
+    }
+
+    pub(crate) async fn empty_trash(&self, trash: PathBuf) -> Result<(), GitError> {
+        let removing = tokio::task::spawn_blocking(move || {
+            if fs::remove_dir_all(&trash).is_err() {
+                make_writable(&trash);
+                remove_if_there(&trash)?;
+            }
+            Ok(())
+        });
+        removing
+            .await
+            .unwrap_or_else(|err| Err(GitError::io(&self.root, "cleared")(io::Error::other(err))))
+    }
+
+    /// Moves something that git cannot keep to where a person finds it.
+    pub(crate) fn set_aside(&self, place: &Place, what: &Path) -> Result<PathBuf, GitError> {
+        let inside = what.strip_prefix(&place.dir).unwrap_or(what);
+        let to = self.root.join(".kept").join(&place.slug).join(unique()).join(inside);
+        if let Some(dir) = to.parent() {
+            fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
+        }
+        fs::rename(what, &to).map_err(GitError::io(what, "moved"))?;
+        warn!(from = %what.display(), to = %to.display(), "set aside what git cannot keep");
+        Ok(to)
+    }
+}
+
+/// How the names of directories begin that are being removed.
+pub(crate) const TRASH: &str = ".trash-";
+
+fn unique() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{}-{}", now.as_nanos(), std::process::id())
+}
+
+pub(crate) fn remove_if_there(path: &Path) -> Result<(), GitError> {
+    let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    match removed {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => {
+            Err(GitError::io(path, "removed")(err))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Lets the owner write in every directory below, so that it can be emptied.
+fn make_writable(dir: &Path) {
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
+        if !meta.is_dir() {
+            continue;
+        }
+        let mode = meta.permissions().mode();
+        if mode & 0o700 != 0o700
+            && let Err(err) = fs::set_permissions(&dir, fs::Permissions::from_mode(mode | 0o700))
+        {
+            warn!(dir = %dir.display(), error = %err, "a directory cannot be made writable");
+        }
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        dirs.extend(entries.map(|entry| entry.path()));
+    }
+}

@@ -1,0 +1,60 @@
+//! Taking over what was merged.
+
+use std::fs;
+
+use orchestrator_git::{Forwarded, GitError};
+
+use crate::world::{World, git, task, write};
+
+async fn merged() -> World {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "merged\n"), ("new", "x\n")]).await;
+    world.merge(&task("t"), 1, &sealed).await;
+    world
+}
+
+#[tokio::test]
+async fn a_clean_checkout_is_taken_along() {
+    let world = merged().await;
+    write(&world.repo, "untracked", "mine");
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"merged\n");
+    assert_eq!(git(&world.repo, ["status", "--porcelain"]), "?? untracked");
+    assert_eq!(
+        git(&world.repo, ["rev-parse", "main"]),
+        git(&world.repo, ["rev-parse", "orchestrator/r"])
+    );
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::AlreadyThere);
+}
+
+#[tokio::test]
+async fn a_branch_that_is_not_checked_out_is_just_moved() {
+    let world = merged().await;
+    git(&world.repo, ["switch", "-q", "-c", "elsewhere"]);
+    write(&world.repo, "src/a.rs", "dirty");
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"dirty");
+    assert_eq!(world.show("main:new"), "x");
+}
+
+#[tokio::test]
+async fn changes_and_other_commits_are_refused_with_a_way_on() {
+    let world = merged().await;
+    write(&world.repo, "src/b.rs", "dirty");
+    let err = world.run.fast_forward().await.unwrap_err();
+    assert!(err.to_string().contains("src/b.rs"), "{err}");
+    git(&world.repo, ["commit", "-qam", "another way"]);
+    let err = world.run.fast_forward().await.unwrap_err();
+    assert!(matches!(&err, GitError::NoFastForward { .. }), "{err}");
+    let command = world.run.merge_command();
+    assert!(err.to_string().contains(&command), "{err}");
+    let status = std::process::Command::new("sh")
+        .args(["-c", &command])
+        .env("GIT_AUTHOR_NAME", "p")
+        .env("GIT_AUTHOR_EMAIL", "p@x")
+        .env("GIT_COMMITTER_NAME", "p")
+        .env("GIT_COMMITTER_EMAIL", "p@x")
+        .status();
+    assert!(status.unwrap().success());
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"merged\n");
+}

@@ -1,0 +1,169 @@
+//! A user's checkout that must not be touched, and a repository that must not be trusted.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use orchestrator_core::port::{Start, Workspaces as _};
+use orchestrator_git::{GitError, GitRun};
+
+use crate::world::{World, conflict, git, listing, task, write};
+
+/// A whole round: work, judge, merge, conflict, leftovers, clean-up.
+async fn round(world: &World) {
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "one\n"), ("x.dat", "1\n")]).await;
+    let two = world.work(&task("two"), 2, &[("src/a.rs", "two\n")]).await;
+    let ask = world.ask(&task("one"), 3, Start::On(one.clone()));
+    let workspace = world.run.open(&ask).await.unwrap();
+    assert!(world.run.differing(&workspace, &one.change).await.unwrap().is_empty());
+    world.run.change(&one).await.unwrap();
+    world.merge(&task("one"), 3, &one).await;
+    conflict(world.propose(&task("two"), 2, &two).await);
+    let (_, workspace) = world.open(&task("three"), 4).await;
+    write(&workspace.path, "left.dat", "left\n");
+    world.run.untouched(&world.run_id()).await.unwrap();
+    world.run.retain(&world.run_id(), &[]).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dirty_checkout_is_byte_identical_afterwards() {
+    let prepare = |repo: &Path| {
+        write(repo, "README.md", "stashed\n");
+        git(repo, ["stash", "-q"]);
+        write(repo, "README.md", "staged\n");
+        git(repo, ["add", "README.md"]);
+        write(repo, "README.md", "and changed again\n");
+        write(repo, "src/b.rs", "changed\n");
+        write(repo, "untracked é\nfile", "mine\n");
+        fs::remove_file(repo.join("src/a.rs")).unwrap();
+        git(repo, ["branch", "other"]);
+    };
+    let mut before = Vec::new();
+    let mut refs = String::new();
+    let list = |repo: &Path| {
+        let mut files = listing(repo);
+        let ours = |path: &Path| {
+            let path = path.strip_prefix(repo).unwrap().to_string_lossy().into_owned();
+            let places = [
+                "objects/",
+                "refs/orchestrator/",
+                "refs/heads/orchestrator/",
+                "logs/refs/heads/orchestrator/",
+            ];
+            places.iter().any(|place| path.starts_with(&format!(".git/{place}")))
+        };
+        files.retain(|(path, _)| !ours(path));
+        files
+    };
+    let user_refs = |repo: &Path| git(repo, ["show-ref", "main", "other", "stash", "HEAD"]);
+    let world = World::with(
+        |repo| {
+            prepare(repo);
+            before = list(repo);
+            refs = user_refs(repo);
+        },
+        |_| {},
+    )
+    .await;
+    round(&world).await;
+    let after = list(&world.repo);
+    let names = |files: &[(std::path::PathBuf, Vec<u8>)]| -> Vec<_> {
+        files.iter().map(|(path, _)| path.clone()).collect()
+    };
+    assert_eq!(names(&after), names(&before));
+    assert_eq!(after, before);
+    assert_eq!(user_refs(&world.repo), refs);
+    assert_eq!(world.merges_of("one"), 1);
+}
+
+#[tokio::test]
+async fn nothing_that_the_repository_brings_is_run() {
+    let marker = tempfile::tempdir().unwrap();
+    let evil = marker.path().join("evil.sh");
+    let proof = marker.path().join("proof");
+    let text = format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\nexit 0\n", proof.display());
+    fs::write(&evil, text).unwrap();
+    fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
+    let command = evil.to_str().unwrap().to_owned();
+    let prepare = |repo: &Path| {
+        write(repo, ".gitattributes", "*.dat filter=evil diff=evil merge=evil\n*.rs merge=evil\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "attributes"]);
+        write(repo, ".git/info/attributes", "*.rs filter=evil diff=evil\n");
+        for key in [
+            "core.fsmonitor",
+            "core.editor",
+            "core.pager",
+            "core.sshCommand",
+            "core.askPass",
+            "core.alternateRefsCommand",
+            "filter.evil.clean",
+            "filter.evil.smudge",
+            "filter.evil.process",
+            "diff.external",
+            "diff.evil.textconv",
+            "diff.evil.command",
+            "merge.evil.driver",
+            "gpg.program",
+            "credential.helper",
+        ] {
+            git(repo, ["config", key, &command]);
+        }
+        for (key, value) in [
+            ("filter.evil.required", "true"),
+            ("commit.gpgSign", "true"),
+            ("log.showSignature", "true"),
+            ("merge.default", "evil"),
+            ("core.ignoreStat", "true"),
+            ("core.sparseCheckout", "true"),
+        ] {
+            git(repo, ["config", key, value]);
+        }
+        let aliased = format!("!{command}");
+        for verb in ["add", "commit-tree", "update-ref", "worktree", "merge-tree"] {
+            git(repo, ["config", &format!("alias.{verb}"), &aliased]);
+        }
+        for hook in ["post-checkout", "pre-commit", "reference-transaction", "post-index-change"] {
+            fs::create_dir_all(repo.join(".git/hooks")).unwrap();
+            fs::copy(&evil, repo.join(".git/hooks").join(hook)).unwrap();
+        }
+        let hooks = repo.join(".git/hooks");
+        git(repo, ["config", "core.hooksPath", hooks.to_str().unwrap()]);
+        if proof.exists() {
+            fs::remove_file(&proof).unwrap();
+        }
+    };
+    let world = World::with(prepare, |_| {}).await;
+    // A repository that says so from the beginning is refused.
+    git(&world.repo, ["config", "core.worktree", "/nonexistent"]);
+    let again = GitRun::open(World::config(&world.repo, world.dir.path())).await;
+    assert!(matches!(again, Err(GitError::NotTopLevel { .. })));
+    round(&world).await;
+    assert!(!proof.exists(), "{}", fs::read_to_string(&proof).unwrap());
+    fs::remove_dir_all(world.repo.join(".git/hooks")).unwrap();
+    let config = world.repo.join(".git/config");
+    git(world.dir.path(), ["config", "-f", config.to_str().unwrap(), "--unset", "core.worktree"]);
+    assert_eq!(world.show("refs/orchestrator/r/task/one:x.dat"), "1", "stored as it is");
+}
+
+#[tokio::test]
+async fn an_agents_tricks_with_its_own_worktree_lead_nowhere() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    let outside = world.dir.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    git(&outside, ["init", "-q", "-b", "main"]);
+    write(&outside, "precious", "x");
+    // The link now leads to another repository, and the worktree's HEAD and files elsewhere.
+    let link = format!("gitdir: {}\n", outside.join(".git").display());
+    write(&workspace.path, ".git", link);
+    write(&workspace.path, "src/a.rs", "work\n");
+    let sealed = crate::world::candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert_eq!(world.show(&format!("{}:src/a.rs", sealed.change)), "work");
+    fs::remove_dir_all(workspace.path.join("src")).unwrap();
+    std::os::unix::fs::symlink(&outside, workspace.path.join("src")).unwrap();
+    let (_, again) = world.open(&task("t"), 2).await;
+    assert!(again.path.join("src").is_dir() && outside.join("precious").exists());
+    assert!(!fs::symlink_metadata(again.path.join("src")).unwrap().is_symlink());
+    assert_eq!(git(&again.path, ["rev-parse", "HEAD"]), again.base.as_str());
+}

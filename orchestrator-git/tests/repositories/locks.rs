@@ -1,0 +1,78 @@
+//! Locks that a killed git left: removed where they are ours and nobody holds them, named elsewhere.
+
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use orchestrator_core::FencingToken;
+use orchestrator_core::port::{Integrator as _, Start, Workspaces as _};
+
+use crate::world::{World, clean, git, task, write};
+
+#[tokio::test]
+async fn stale_locks_of_our_own_are_removed() {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    world.fence(&task("t"), 1).await;
+    let git_dir = world.repo.join(".git");
+    for lock in ["refs/orchestrator/r/fence/t.lock", "refs/heads/orchestrator/r.lock"] {
+        write(&git_dir, lock, "");
+    }
+    world.merge(&task("t"), 2, &sealed).await;
+    assert_eq!(world.merges_of("t"), 1);
+    let place = world.dir.path().join("work trees/r/t");
+    for lock in ["index.lock", "../../../the repo é/.git/worktrees/tree/index.lock"] {
+        write(&place, lock, "");
+    }
+    write(&git_dir, "worktrees/tree/HEAD.lock", "");
+    let (_, workspace) = world.open(&task("t"), 3).await;
+    git(&workspace.path, ["add", "-A"]);
+    write(&git_dir, "worktrees/tree/index.lock", "");
+    let again = Start::AsLeftBy { token: FencingToken(3), otherwise: Box::new(Start::OnTarget) };
+    let workspace = world.run.open(&world.ask(&task("t"), 4, again)).await.unwrap();
+    assert!(workspace.as_left);
+    git(&workspace.path, ["add", "-A"]);
+}
+
+#[tokio::test]
+async fn a_lock_of_somebody_else_is_named_and_left() {
+    let world = World::new().await;
+    let lock = world.repo.join(".git/packed-refs.lock");
+    git(&world.repo, ["pack-refs", "--all"]);
+    let (_, workspace) = world.open(&task("t"), 1).await;
+    let sealed = world.work(&task("t"), 2, &[("src/a.rs", "x\n")]).await;
+    fs::write(&lock, "").unwrap();
+    // Deleting a packed ref is the only thing that needs this lock; nothing here does.
+    world.merge(&task("t"), 2, &sealed).await;
+    assert!(lock.exists() && workspace.path.exists());
+    let other = world.repo.join(".git/HEAD.lock");
+    fs::write(&other, "").unwrap();
+    let err = world.run.fast_forward().await.unwrap_err();
+    assert!(err.to_string().contains("HEAD.lock") && other.exists(), "{err}");
+}
+
+/// A program that git's name is given to, so that it may hold a lock.
+fn holder(world: &World) -> Child {
+    let program = world.dir.path().join("git");
+    fs::copy("/bin/sleep", &program).unwrap();
+    Command::new(program).arg("60").stdin(Stdio::null()).spawn().unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_that_may_be_held_is_waited_for_and_not_removed() {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    world.fence(&task("t"), 1).await;
+    let (intent, _) = clean(world.propose(&task("t"), 1, &sealed).await);
+    let lock = world.repo.join(".git/refs/heads/orchestrator/r.lock");
+    fs::write(&lock, "").unwrap();
+    let mut held = holder(&world);
+    let (id, token) = (task("t").id, FencingToken(1));
+    let applied = world.run.apply(&world.run_id(), &id, token, &intent).await;
+    let err = applied.unwrap_err().chain();
+    assert!(err.contains(&held.id().to_string()) && lock.exists(), "{err}");
+    held.kill().unwrap();
+    held.wait().unwrap();
+    let applied = world.run.apply(&world.run_id(), &id, token, &intent).await.unwrap();
+    assert_eq!(applied, orchestrator_core::port::Applied::Merged);
+    assert!(!lock.exists());
+}

@@ -1,0 +1,11 @@
+//! Real repositories in temporary directories, worked on as a driver does.
+#![expect(clippy::unwrap_used, reason = "what fails in a test has to end it")]
+
+mod forward;
+mod hostile;
+mod locks;
+mod merging;
+mod opening;
+mod sealing;
+mod workspaces;
+mod world;

@@ -1,0 +1,225 @@
+//! The merge queue: each change once, and only what was tested.
+
+use orchestrator_core::port::{Applied, Integrator as _, Proposal, Start, Workspaces as _};
+use orchestrator_core::{ChangeId, FencingToken};
+
+use crate::world::{World, candidate, clean, conflict, git, scoped, task, write};
+
+#[tokio::test]
+async fn p17_candidates_are_merged_in_sequence_as_one_commit_each() {
+    let world = World::new().await;
+    let odd = "#1: a/B é 100%20  ";
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "one\n")]).await;
+    let two = world.work(&task(odd), 2, &[("src/b.rs", "two\n")]).await;
+    world.fence(&task("one"), 1).await;
+    let (intent, is_judged) = clean(world.propose(&task("one"), 1, &one).await);
+    assert!(is_judged);
+    assert!(!world.run.is_merged(&intent.merged).await.unwrap());
+    assert_eq!(world.apply(&task("one"), 1, &intent).await, Applied::Merged);
+    assert!(world.run.is_merged(&intent.merged).await.unwrap());
+    world.fence(&task(odd), 2).await;
+    let (intent, is_judged) = clean(world.propose(&task(odd), 2, &two).await);
+    assert!(!is_judged, "the target moved");
+    assert_eq!(world.apply(&task(odd), 2, &intent).await, Applied::Merged);
+    assert_eq!(world.show("orchestrator/r:src/a.rs"), "one");
+    assert_eq!(world.show("orchestrator/r:src/b.rs"), "two");
+    let shape = git(&world.repo, ["log", "--format=%p", "orchestrator/r"]);
+    assert!(shape.lines().all(|parents| !parents.contains(' ')), "{shape}");
+    assert_eq!(git(&world.repo, ["rev-list", "--count", "orchestrator/r"]), "3");
+    assert_eq!((world.merges_of("one"), world.merges_of("#1: a/B é 100%2520%20%20")), (1, 1));
+    assert_eq!(git(&world.repo, ["rev-parse", "main"]), one.base.as_str(), "the target stays");
+    assert!(matches!(world.propose(&task(odd), 3, &two).await, Proposal::AlreadyThere));
+    assert!(matches!(world.propose(&task("one"), 3, &one).await, Proposal::AlreadyThere));
+}
+
+#[tokio::test]
+async fn the_same_change_by_another_task_is_there_already() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "same\n")]).await;
+    let two = world.work(&task("two"), 2, &[("src/a.rs", "same\n")]).await;
+    world.merge(&task("one"), 1, &one).await;
+    assert!(matches!(world.propose(&task("two"), 2, &two).await, Proposal::AlreadyThere));
+}
+
+#[tokio::test]
+async fn a_conflict_names_the_file_the_lines_and_whose_work_it_is() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("README.md", "one\nTWO by one\nthree\n")]).await;
+    let two = world.work(&task("two"), 2, &[("README.md", "one\nTWO by two\nthree\n")]).await;
+    world.merge(&task("one"), 1, &one).await;
+    let before = git(&world.repo, ["rev-parse", "orchestrator/r"]);
+    let feedback = conflict(world.propose(&task("two"), 2, &two).await);
+    for part in ["`README.md`", "TWO by one", "TWO by two", "(task one)", "line 2"] {
+        assert!(feedback.contains(part), "{part} is not in:\n{feedback}");
+    }
+    assert_eq!(git(&world.repo, ["rev-parse", "orchestrator/r"]), before);
+    // The next attempt starts on the present target, and the old candidate stays.
+    let (ask, workspace) = world.open(&task("two"), 3).await;
+    write(&workspace.path, "README.md", "one\nTWO by both\nthree\n");
+    let again = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    world.merge(&task("two"), 3, &again).await;
+    assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1));
+    let kept = format!("refs/orchestrator/r/kept/two/candidate-{}", &two.change.as_str()[..12]);
+    assert_eq!(git(&world.repo, ["rev-parse", &kept]), two.change.as_str());
+}
+
+#[tokio::test]
+async fn a_conflict_of_any_kind_is_feedback() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("one"), 1).await;
+    std::fs::remove_file(workspace.path.join("src/a.rs")).unwrap();
+    write(&workspace.path, "bin", b"\0\x01");
+    write(&workspace.path, "ñ\nx", "one\n");
+    let one = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    let (ask, workspace) = world.open(&task("two"), 2).await;
+    write(&workspace.path, "src/a.rs", "changed\n");
+    write(&workspace.path, "bin", b"\0\x02");
+    write(&workspace.path, "ñ\nx", "two\n");
+    let two = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    world.merge(&task("one"), 1, &one).await;
+    let feedback = conflict(world.propose(&task("two"), 2, &two).await);
+    for part in ["`src/a.rs`", "`bin`", "`ñ\\nx`", "modify/delete"] {
+        assert!(feedback.contains(part), "{part} is not in:\n{feedback}");
+    }
+}
+
+#[tokio::test]
+async fn p18_a_rename_on_the_target_cannot_lead_a_change_out_of_its_scope() {
+    let world = World::new().await;
+    let body = "line\n".repeat(50);
+    let zero = world.work(&task("zero"), 1, &[("src/long.rs", &body)]).await;
+    world.merge(&task("zero"), 1, &zero).await;
+    let spec = scoped("two", &["src"]);
+    let two = world.work(&spec, 2, &[("src/long.rs", &format!("{body}more\n"))]).await;
+    let (ask, workspace) = world.open(&task("one"), 3).await;
+    git(&workspace.path, ["mv", "src/long.rs", "README.rs"]);
+    let one = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    world.merge(&task("one"), 3, &one).await;
+    let feedback = conflict(world.propose(&spec, 2, &two).await);
+    assert!(feedback.contains("`README.rs`"), "{feedback}");
+}
+
+#[tokio::test]
+async fn p17_an_old_merger_that_wakes_up_late_changes_nothing() {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    world.fence(&task("t"), 1).await;
+    let (old, _) = clean(world.propose(&task("t"), 1, &sealed).await);
+    let successor = world.again().await;
+    successor.fence(&world.run_id(), &task("t").id, FencingToken(2)).await.unwrap();
+    let before = git(&world.repo, ["rev-parse", "orchestrator/r"]);
+    assert_eq!(world.apply(&task("t"), 1, &old).await, Applied::Fenced);
+    assert_eq!(git(&world.repo, ["rev-parse", "orchestrator/r"]), before);
+    // A fence never goes back, and is known to whoever opens the run.
+    world.fence(&task("t"), 1).await;
+    assert_eq!(world.apply(&task("t"), 1, &old).await, Applied::Fenced);
+    assert_eq!(successor.greatest_fence(&world.run_id()).await.unwrap(), FencingToken(2));
+    let intent = world.merge(&task("t"), 2, &sealed).await;
+    assert_eq!(world.apply(&task("t"), 1, &old).await, Applied::Fenced);
+    assert_eq!(world.apply(&task("t"), 2, &intent).await, Applied::Merged, "sent twice");
+    assert_eq!(world.merges_of("t"), 1);
+}
+
+#[tokio::test]
+async fn a_target_that_moved_is_told_from_a_fence() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "x\n")]).await;
+    let two = world.work(&task("two"), 2, &[("src/b.rs", "y\n")]).await;
+    world.fence(&task("one"), 1).await;
+    let (intent, _) = clean(world.propose(&task("one"), 1, &one).await);
+    world.merge(&task("two"), 2, &two).await;
+    assert_eq!(world.apply(&task("one"), 1, &intent).await, Applied::Moved);
+    assert_eq!(world.apply(&task("none"), 1, &intent).await, Applied::Fenced, "never fenced");
+    world.merge(&task("one"), 1, &one).await;
+    assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1));
+}
+
+#[tokio::test]
+async fn p17_a_crash_between_any_two_steps_merges_exactly_once() {
+    for crash_after in 0..4 {
+        let world = World::new().await;
+        let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+        let mut announced = None;
+        if crash_after > 0 {
+            world.fence(&task("t"), 1).await;
+        }
+        if crash_after > 1 {
+            announced = Some(clean(world.propose(&task("t"), 1, &sealed).await).0);
+        }
+        if crash_after > 2 {
+            world.apply(&task("t"), 1, announced.as_ref().unwrap()).await;
+        }
+        // A new process, under a new lease, knows of the old one only what was recorded.
+        let run = world.again().await;
+        run.fence(&world.run_id(), &task("t").id, FencingToken(2)).await.unwrap();
+        let is_merged = match &announced {
+            Some(intent) => run.is_merged(&intent.merged).await.unwrap(),
+            None => false,
+        };
+        assert_eq!(is_merged, crash_after == 3);
+        if !is_merged {
+            world.merge(&task("t"), 2, &sealed).await;
+        }
+        assert_eq!(world.merges_of("t"), 1, "after step {crash_after}");
+    }
+}
+
+#[tokio::test]
+async fn merges_that_race_are_all_merged_once() {
+    let world = World::new().await;
+    let mut candidates = Vec::new();
+    for number in 0..6_u64 {
+        let name = format!("t{number}");
+        let file = format!("src/{name}");
+        candidates.push(world.work(&task(&name), number + 1, &[(&file, "x\n")]).await);
+        world.fence(&task(&name), number + 1).await;
+    }
+    let merges = candidates.into_iter().zip(0_u64..).map(|(candidate, number)| {
+        let (run, id) = (world.run.clone(), world.run_id());
+        tokio::spawn(async move {
+            let (spec, token) = (task(&format!("t{number}")), FencingToken(number + 1));
+            loop {
+                let proposal = run.propose(&id, &spec, token, &candidate).await.unwrap();
+                let (intent, _) = clean(proposal);
+                if run.apply(&id, &spec.id, token, &intent).await.unwrap() == Applied::Merged {
+                    break;
+                }
+            }
+        })
+    });
+    let merges: Vec<_> = merges.collect();
+    for merge in merges {
+        merge.await.unwrap();
+    }
+    for number in 0..6 {
+        assert_eq!(world.merges_of(&format!("t{number}")), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_branch_that_somebody_checks_out_meanwhile_is_not_moved() {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    world.fence(&task("t"), 1).await;
+    let (intent, _) = clean(world.propose(&task("t"), 1, &sealed).await);
+    git(&world.repo, ["switch", "-q", "orchestrator/r"]);
+    let applied = world.run.apply(&world.run_id(), &task("t").id, FencingToken(1), &intent).await;
+    let err = applied.unwrap_err().chain();
+    assert!(err.contains("checked out") && err.contains("the repo"), "{err}");
+    git(&world.repo, ["switch", "-q", "main"]);
+    assert_eq!(world.apply(&task("t"), 1, &intent).await, Applied::Merged);
+}
+
+#[tokio::test]
+async fn a_change_that_is_nowhere_is_not_merged() {
+    let world = World::new().await;
+    let nowhere = ChangeId::parse(&"0".repeat(39)).unwrap();
+    assert!(world.run.is_merged(&nowhere).await.is_err());
+    let nowhere = ChangeId::parse(&"1".repeat(40)).unwrap();
+    assert!(!world.run.is_merged(&nowhere).await.unwrap());
+    let wrong = orchestrator_core::RunId::parse("other").unwrap();
+    assert!(world.run.greatest_fence(&wrong).await.is_err());
+    let mut ask = world.ask(&task("t"), 1, Start::OnTarget);
+    ask.run = wrong;
+    assert!(world.run.open(&ask).await.is_err());
+}

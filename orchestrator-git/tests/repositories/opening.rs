@@ -1,0 +1,121 @@
+//! What is refused before anything starts, and what works.
+
+use std::fs;
+use std::path::Path;
+
+use orchestrator_core::port::{Start, Workspaces as _};
+use orchestrator_git::{GitConfig, GitError, GitRun};
+
+use crate::world::{World, candidate, git, task, write};
+
+fn repo(dir: &Path) -> std::path::PathBuf {
+    let repo = dir.join("repo");
+    fs::create_dir(&repo).unwrap();
+    git(&repo, ["init", "-q", "-b", "main"]);
+    repo
+}
+
+async fn error(config: GitConfig) -> GitError {
+    GitRun::open(config).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_directory_that_is_no_repository_is_refused_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    for path in ["missing", "plain", "file"] {
+        fs::create_dir_all(dir.path().join("plain")).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        let err = error(World::config(&dir.path().join(path), dir.path())).await;
+        assert!(matches!(err, GitError::NoRepository { .. }), "{err}");
+        assert!(err.to_string().contains(path) && err.to_string().contains("git init"), "{err}");
+    }
+    assert!(!dir.path().join("work trees").exists());
+}
+
+#[tokio::test]
+async fn a_directory_inside_another_repository_is_not_mistaken_for_it() {
+    let world = World::new().await;
+    let err = error(World::config(&world.repo.join("src"), world.dir.path())).await;
+    assert!(matches!(err, GitError::NotTopLevel { .. }), "{err}");
+    let err = error(World::config(&world.repo.join(".git"), world.dir.path())).await;
+    assert!(matches!(err, GitError::NotTopLevel { .. } | GitError::NoRepository { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn a_repository_without_a_commit_or_a_branch_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = repo(dir.path());
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(matches!(err, GitError::NoCommit { .. }), "{err}");
+    write(&repo, "a", "1");
+    git(&repo, ["add", "-A"]);
+    git(&repo, ["commit", "-qm", "one"]);
+    git(&repo, ["checkout", "-q", "--detach"]);
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(matches!(err, GitError::NoTarget { .. }), "{err}");
+    let mut config = World::config(&repo, dir.path());
+    config.target = Some("main".to_owned());
+    assert!(GitRun::open(config).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_branch_to_merge_into_must_be_free() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = repo(dir.path());
+    git(&repo, ["commit", "-q", "--allow-empty", "-m", "one"]);
+    let with = |branch: &str| {
+        let mut config = World::config(&repo, dir.path());
+        config.integration = Some(branch.to_owned());
+        config
+    };
+    assert!(matches!(error(with("main")).await, GitError::BranchIsTarget { .. }));
+    for bad in ["-x", "a..b", "a b", "x.lock"] {
+        assert!(matches!(error(with(bad)).await, GitError::BranchName { .. }), "{bad}");
+    }
+    let other = dir.path().join("other");
+    git(&repo, ["worktree", "add", "-q", "-b", "taken", other.to_str().unwrap()]);
+    let err = error(with("taken")).await;
+    assert!(matches!(&err, GitError::BranchCheckedOut { .. }), "{err}");
+    assert!(err.to_string().contains("other"), "{err}");
+    git(&repo, ["branch", "orchestrator"]);
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(matches!(err, GitError::BranchName { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn workspaces_inside_the_repository_are_refused() {
+    let world = World::new().await;
+    for root in [world.repo.join("trees"), world.repo.join(".git/trees")] {
+        let mut config = World::config(&world.repo, world.dir.path());
+        config.worktrees_root = root.clone();
+        assert!(matches!(error(config).await, GitError::Root { .. }));
+        assert!(!root.exists());
+    }
+    let link = world.dir.path().join("link");
+    std::os::unix::fs::symlink(&world.repo, &link).unwrap();
+    let mut config = World::config(&world.repo, world.dir.path());
+    config.worktrees_root = link.join("trees");
+    assert!(matches!(error(config).await, GitError::Root { .. }));
+}
+
+#[tokio::test]
+async fn bare_shallow_and_linked_repositories_work() {
+    let world = World::new().await;
+    let dir = world.dir.path();
+    let from = format!("file://{}", world.repo.display());
+    git(dir, ["clone", "-q", "--bare", &from, "bare.git"]);
+    git(dir, ["clone", "-q", "--depth", "1", &from, "shallow"]);
+    git(&world.repo, ["worktree", "add", "-q", "-b", "side", dir.join("linked").to_str().unwrap()]);
+    for (name, run) in [("bare.git", "x"), ("shallow", "y"), ("linked", "z")] {
+        let mut config = World::config(&dir.join(name), dir);
+        config.run = orchestrator_core::RunId::parse(run).unwrap();
+        let run = GitRun::open(config).await.unwrap();
+        let mut ask = world.ask(&task("t"), 1, Start::OnTarget);
+        ask.run =
+            orchestrator_core::RunId::parse(run.integration_branch().rsplit('/').next().unwrap())
+                .unwrap();
+        let workspace = run.open(&ask).await.unwrap();
+        write(&workspace.path, "new", "x");
+        candidate(run.seal(&ask, &workspace).await.unwrap());
+    }
+}

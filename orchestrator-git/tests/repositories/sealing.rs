@@ -1,0 +1,179 @@
+//! What becomes of the work in a workspace.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use orchestrator_core::port::{Start, Workspaces as _};
+
+use crate::world::{World, candidate, git, refused, scoped, task, write};
+
+#[tokio::test]
+async fn all_the_work_becomes_one_commit_of_the_orchestrator() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 7).await;
+    write(&workspace.path, "src/a.rs", "committed by the agent\n");
+    git(&workspace.path, ["commit", "-qam", "mine\n\nOrchestrator-Task: other"]);
+    write(&workspace.path, "a dir/ñ\nx", "untracked\n");
+    fs::remove_file(workspace.path.join("src/b.rs")).unwrap();
+    let sealed = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert_eq!(sealed.base, workspace.base);
+    let commit = sealed.change.as_str();
+    let format = "--format=%P|%an|%ce|%s|%(trailers:only,unfold)";
+    let shown = git(&world.repo, ["log", "-1", format, commit]);
+    assert_eq!(
+        shown.trim(),
+        format!(
+            "{}|orchestrator|orchestrator@localhost|task t|Orchestrator-Task: t\n\
+             Orchestrator-Run: r\nOrchestrator-Attempt: 1\nOrchestrator-Token: 7",
+            workspace.base
+        )
+    );
+    assert_eq!(world.show(&format!("{commit}:a dir/ñ\nx")), "untracked");
+    let names = git(&world.repo, ["diff", "--name-status", workspace.base.as_str(), commit]);
+    assert_eq!(names, "A\t\"a dir/\\303\\261\\nx\"\nM\tsrc/a.rs\nD\tsrc/b.rs");
+    assert_eq!(world.show("refs/orchestrator/r/task/t:a dir/ñ\nx"), "untracked");
+    let change = world.run.change(&sealed).await.unwrap();
+    assert_eq!(change.files, ["a dir/ñ\\nx", "src/a.rs", "src/b.rs"]);
+    assert!(change.diff.contains("+committed by the agent") && change.cut.is_none());
+}
+
+#[tokio::test]
+async fn p18_a_change_outside_the_scope_is_refused_and_kept() {
+    let configure = |config: &mut orchestrator_git::GitConfig| {
+        config.protected = Some(orchestrator_core::Scope::parse(["src/tests"]).unwrap());
+    };
+    let world = World::with(|_| {}, configure).await;
+    let spec = scoped("t", &["src"]);
+    let (ask, workspace) = world.open(&spec, 1).await;
+    write(&workspace.path, "src/a.rs", "fine\n");
+    write(&workspace.path, "README.md", "not mine\n");
+    write(&workspace.path, "src/tests/t.rs", "judges\n");
+    git(&workspace.path, ["rm", "-q", "--cached", "README.md"]);
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(
+        feedback.contains("`README.md`") && feedback.contains("`src/tests/t.rs`"),
+        "{feedback}"
+    );
+    assert!(!feedback.contains("`src/a.rs`"), "{feedback}");
+    let kept = "refs/orchestrator/r/kept/t/1-1";
+    assert!(feedback.contains(kept) && world.show(&format!("{kept}:src/a.rs")) == "fine");
+    assert!(!world.refs().contains("/task/"), "no candidate");
+    let (ask, workspace) = world.open(&spec, 2).await;
+    write(&workspace.path, "src/a.rs", "fine\n");
+    candidate(world.run.seal(&ask, &workspace).await.unwrap());
+}
+
+#[tokio::test]
+async fn an_empty_change_is_refused_unless_it_is_allowed() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "target/ignored", "x");
+    assert!(refused(world.run.seal(&ask, &workspace).await.unwrap()).contains("Nothing"));
+    let world = World::with(|_| {}, |config| config.allow_empty = true).await;
+    let sealed = world.work(&task("t"), 1, &[]).await;
+    world.merge(&task("t"), 1, &sealed).await;
+    assert_eq!(world.merges_of("t"), 1);
+}
+
+#[tokio::test]
+async fn links_that_leave_submodules_repositories_and_large_files_are_refused() {
+    let world = World::with(|_| {}, |config| config.file_bytes_max = 1_000).await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    let tree = &workspace.path;
+    symlink("../../../outside", tree.join("src/out")).unwrap();
+    symlink("../README.md", tree.join("src/in")).unwrap();
+    write(tree, "large", vec![b'x'; 2_000]);
+    write(tree, ".gitmodules", "");
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("`src/out`") && !feedback.contains("`src/in`"), "{feedback}");
+    assert!(feedback.contains("`large`") && feedback.contains("`.gitmodules`"), "{feedback}");
+    for has_commit in [false, true] {
+        let (ask, workspace) = world.open(&task("t"), 2 + u64::from(has_commit)).await;
+        let nested = workspace.path.join("vendor/lib");
+        write(&nested, "f", "x");
+        git(&nested, ["init", "-q"]);
+        if has_commit {
+            git(&nested, ["add", "-A"]);
+            git(&nested, ["commit", "-qm", "x"]);
+        }
+        let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+        assert!(feedback.contains("`vendor/lib`"), "{feedback}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_agent_did_to_the_repository_itself_is_refused_and_named() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "src/a.rs", "x\n");
+    git(&workspace.path, ["config", "filter.x.clean", "evil"]);
+    git(&workspace.path, ["config", "branch.x.merge", "harmless"]);
+    write(&world.repo, ".git/hooks/pre-commit", "#!/bin/sh\n");
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("filter.x.clean") && feedback.contains("hooks/pre-commit"));
+    assert!(!feedback.contains("branch.x.merge"), "{feedback}");
+    let (ask, workspace) = world.open(&task("t"), 2).await;
+    git(&workspace.path, ["checkout", "-q", "--orphan", "nowhere"]);
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("no commit"), "{feedback}");
+    let (ask, workspace) = world.open(&task("t"), 3).await;
+    write(&world.repo, "src/a.rs", "somewhere else\n");
+    git(&world.repo, ["commit", "-q", "--amend", "-am", "other history"]);
+    git(&workspace.path, ["checkout", "-q", "--detach", "main"]);
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains(workspace.base.as_str()), "{feedback}");
+}
+
+#[tokio::test]
+async fn a_lease_that_is_over_seals_nothing() {
+    let world = World::new().await;
+    let (old, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "x", "x");
+    let (new, _) = world.open(&task("t"), 2).await;
+    assert!(world.run.seal(&old, &workspace).await.is_err());
+    assert!(world.run.keep(&old, &workspace).await.is_err());
+    write(&workspace.path, "x", "x");
+    world.fence(&task("t"), 3).await;
+    let err = world.run.seal(&new, &workspace).await.unwrap_err();
+    assert!(err.chain().contains("does not belong to lease 2"), "{}", err.chain());
+    assert!(!world.refs().contains("/task/"));
+}
+
+#[tokio::test]
+async fn an_attempt_on_top_of_its_candidate_replaces_it_and_the_old_one_is_kept() {
+    let world = World::new().await;
+    let first = world.work(&task("t"), 1, &[("src/a.rs", "first\n"), ("one", "1\n")]).await;
+    let mut ask = world.ask(&task("t"), 2, Start::On(first.clone()));
+    ask.attempt = 2;
+    let workspace = world.run.open(&ask).await.unwrap();
+    assert_eq!(fs::read(workspace.path.join("one")).unwrap(), b"1\n");
+    write(&workspace.path, "src/a.rs", "second\n");
+    let second = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert_eq!(second.base, first.base);
+    assert_eq!(
+        git(&world.repo, ["rev-parse", "refs/orchestrator/r/task/t"]),
+        second.change.as_str()
+    );
+    let kept = format!("refs/orchestrator/r/kept/t/candidate-{}", &first.change.as_str()[..12]);
+    assert_eq!(git(&world.repo, ["rev-parse", &kept]), first.change.as_str());
+    world.merge(&task("t"), 2, &second).await;
+    assert_eq!(world.merges_of("t"), 1);
+    // Work on top of a candidate that breaks off is work.
+    let mut ask = world.ask(&task("t"), 3, Start::On(second.clone()));
+    ask.attempt = 3;
+    let workspace = world.run.open(&ask).await.unwrap();
+    write(&workspace.path, "half", "x");
+    world.open(&task("t"), 4).await;
+    assert_eq!(world.show("refs/orchestrator/r/kept/t/3-3:half"), "x");
+}
+
+#[tokio::test]
+async fn a_long_difference_is_cut_and_that_is_said() {
+    let world = World::with(|_| {}, |config| config.diff_bytes_max = 1_000).await;
+    let long = "line\n".repeat(2_000);
+    let sealed = world.work(&task("t"), 1, &[("long", &long), ("short", "x\n")]).await;
+    let change = world.run.change(&sealed).await.unwrap();
+    assert!(change.diff.len() <= 1_000, "{}", change.diff.len());
+    assert_eq!(change.files, ["long", "short"]);
+    assert!(change.cut.unwrap().contains("a/long"));
+}
