@@ -57,6 +57,10 @@ pub async fn capture(
     cancel: &CancellationToken,
     bytes_max: usize,
 ) -> Result<Captured, SpawnError> {
+    if cancel.is_cancelled() {
+        let (stdout, stderr) = (Vec::new(), Vec::new());
+        return Ok(Captured { how: End::Cancelled, wall: Duration::ZERO, stdout, stderr });
+    }
     let mut tree = Tree::spawn(program, Output::Pipes).await?;
     let begun = Instant::now();
     let name = program.program.to_string_lossy();
@@ -76,20 +80,18 @@ pub async fn capture(
             () = tree.exited() => break None,
         }
     };
-    let mut is_root_left = false;
     if stopped.is_some() || program.marker.is_some() {
-        let swept = end_tree(&tree, stopped.is_some(), program.limits.grace).await;
-        is_root_left = swept.left.contains(&tree.pid());
+        end_tree(&tree, stopped.is_some(), program.limits.grace).await;
     } else {
         tree.signal_group(Signal::KILL);
     }
     let wall = begun.elapsed();
     let how = match stopped {
-        Some(stopped) if is_root_left => stopped,
-        _ => {
-            let status = tree.reap().map_err(named)?;
-            stopped.unwrap_or_else(|| end_of(status))
+        Some(how) => {
+            tree.put_away().await;
+            how
         }
+        None => end_of(tree.reap().map_err(named)?),
     };
     let (stdout, stderr, is_over) = pipes.finish();
     let how = if is_over { End::OutputLimit } else { how };

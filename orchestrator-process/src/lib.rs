@@ -44,6 +44,7 @@
 #[cfg(not(target_os = "linux"))]
 compile_error!("orchestrator-process finds processes in /proc and holds them by pidfd: Linux only");
 
+mod abandoned;
 mod activity;
 mod capture;
 mod command;

@@ -114,7 +114,11 @@ pub async fn run(
     cancel: &CancellationToken,
     watch: &mut dyn Watch,
 ) -> Result<Ended, SpawnError> {
+    let name = program.program.to_string_lossy();
     let mut logs = Logs::open(program)?;
+    if cancel.is_cancelled() {
+        return Ok(logs.never_started());
+    }
     let tree = Tree::spawn(program, Output::Files).await?;
     watch.started(tree.pid());
     let begun = Instant::now();
@@ -123,14 +127,12 @@ pub async fn run(
     let swept = end_tree(&tree, stopped.is_some(), limits.grace).await;
     let wall = begun.elapsed();
     let root = tree.pid();
-    let root_is_left = swept.left.contains(&root);
-    let how = match (stopped, root_is_left) {
-        (Some(stopped), true) => stopped,
-        (stopped, _) => {
-            let name = program.program.to_string_lossy();
-            let status = tree.reap().map_err(|err| SpawnError::from_spawn(&name, err))?;
-            stopped.unwrap_or_else(|| end_of(status))
+    let how = match stopped {
+        Some(how) => {
+            tree.put_away().await;
+            how
         }
+        None => end_of(tree.reap().map_err(|err| SpawnError::from_spawn(&name, err))?),
     };
     logs.read_to_end(watch).await;
     Ok(Ended {
@@ -182,7 +184,7 @@ async fn supervise(
             Read::Some => (grown_at, tick) = (Instant::now(), TICK_MIN),
             Read::MoreToCome => (grown_at, tick) = (Instant::now(), Duration::ZERO),
         }
-        end_at = end_at.or_else(|| logs.end_after.map(|grace| Instant::now() + grace));
+        end_at = end_at.or_else(|| logs.end_after.map(sweep::after));
     }
 }
 
@@ -255,6 +257,18 @@ impl Logs {
             is_behind: false,
             end_after: None,
         })
+    }
+
+    fn never_started(&self) -> Ended {
+        Ended {
+            how: End::Cancelled,
+            wall: Duration::ZERO,
+            output_bytes: self.bytes(),
+            stdout_tail: String::new(),
+            stderr_tail: String::new(),
+            leftovers: 0,
+            left: Vec::new(),
+        }
     }
 
     fn bytes(&self) -> u64 {

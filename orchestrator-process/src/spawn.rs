@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
 use std::sync::OnceLock;
-use std::sync::mpsc;
+use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
@@ -16,12 +16,13 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use crate::abandoned::{self, Abandoned};
 use crate::command::{Output, command};
 use crate::environment::StartMark;
 use crate::error::SpawnError;
 use crate::program::Program;
-use crate::sweep;
 use crate::table::Seeds;
 
 /// A started program that is not reaped yet, so that its pid still means it and nothing else.
@@ -99,6 +100,15 @@ impl Tree {
             None => Err(io::Error::other("it was reaped before")),
         }
     }
+
+    /// Kills what may still be there of the group, and reaps the program, in the background if it
+    /// does not end for now.
+    pub(crate) async fn put_away(self) {
+        self.signal_group(Signal::KILL);
+        if timeout(Duration::from_secs(1), self.exited()).await.is_ok() {
+            self.reap().ok();
+        }
+    }
 }
 
 impl Held {
@@ -114,20 +124,9 @@ impl Held {
 impl Drop for Held {
     /// Ends a tree that nobody waits for any more.
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        kill_process_group(self.pid, Signal::KILL).ok();
-        let seeds = self.seeds();
-        let end = move || {
-            let left = sweep::end_now(&seeds);
-            if !left.is_empty() {
-                tracing::warn!(?left, "processes of an abandoned program could not be ended");
-            }
-            if let Err(err) = child.wait() {
-                tracing::warn!(%err, "an abandoned program could not be reaped");
-            }
-        };
-        if let Err(err) = thread::Builder::new().name("orchestrator-end".to_owned()).spawn(end) {
-            tracing::warn!(%err, "no thread to end an abandoned program");
+        if let Some(child) = self.child.take() {
+            kill_process_group(self.pid, Signal::KILL).ok();
+            abandoned::end(Abandoned { child, seeds: self.seeds() });
         }
     }
 }
@@ -147,24 +146,15 @@ struct Started {
 
 /// The one thread that starts programs. It never ends: the kernel signals a child when the *thread*
 /// that started it ends.
-fn spawner() -> io::Result<&'static mpsc::Sender<Order>> {
-    static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
-    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    if let Some(sender) = SPAWNER.get() {
-        return Ok(sender);
-    }
-    let _one_at_a_time = STARTING.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(sender) = SPAWNER.get() {
-        return Ok(sender);
-    }
-    let (sender, orders) = mpsc::channel::<Order>();
-    thread::Builder::new().name("orchestrator-spawn".to_owned()).spawn(move || {
+fn spawner() -> io::Result<&'static Sender<Order>> {
+    static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
+    abandoned::sender()?;
+    abandoned::permanent(&SPAWNER, "orchestrator-spawn", |orders| {
         for Order { command, mark, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
             answer.send(start(command, mark)).ok();
         }
-    })?;
-    Ok(SPAWNER.get_or_init(|| sender))
+    })
 }
 
 /// Registers a descriptor with the runtime, which wakes whoever waits for the process to end.

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use crate::table::{Process, ProcessId, Seeds, Table};
+use crate::table::{Process, ProcessId, Seeds, Table, this_line};
 
 /// What became of the processes that were left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,7 +44,7 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
 pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Duration) -> Swept {
     let mut swept = Swept { found: known, ..Swept::default() };
     let mut asked = BTreeSet::new();
-    let asked_until = Instant::now() + grace;
+    let asked_until = after(grace);
     let mut pause = LOOK_AGAIN;
     loop {
         let members = look(seeds, &mut swept).await;
@@ -64,10 +63,14 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
         sleep(pause).await;
         pause = (pause * 2).min(LOOK_AGAIN_MAX);
     }
-    let killed_until = Instant::now() + KILLED_WITHIN;
+    let killed_until = after(KILLED_WITHIN);
     let mut pause = LOOK_AGAIN;
-    loop {
-        kill_frozen(seeds, &mut swept).await;
+    for round in 0.. {
+        if round < SHARED_ROUNDS {
+            kill_frozen(seeds, &mut swept).await;
+        } else {
+            kill_at_sight(seeds, &mut swept).await;
+        }
         sleep(pause).await;
         pause = (pause * 2).min(LOOK_AGAIN_MAX);
         let members = look(seeds, &mut swept).await;
@@ -76,13 +79,25 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
         }
         if Instant::now() >= killed_until {
             swept.left = members.iter().map(|id| id.pid).collect();
-            return swept;
+            break;
         }
     }
+    swept
+}
+
+/// How often a tree is killed by looks that it shares with others, before it gets its own.
+const SHARED_ROUNDS: u32 = 2;
+
+/// The moment this much later, or one that nobody lives to see.
+pub(crate) fn after(span: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+    Instant::now() + span.min(FAR)
 }
 
 /// Most rounds of freezing before the kill; each finds at least one process more.
-const FREEZE_ROUNDS_MAX: usize = 64;
+const FREEZE_ROUNDS_MAX: usize = 8;
+/// The same where each is stopped at sight.
+const SIGHT_ROUNDS_MAX: usize = 64;
 
 /// Stops all members until no new one turns up, then kills them: one that is stopped cannot start
 /// another one that the kill would miss.
@@ -102,6 +117,38 @@ async fn kill_frozen(seeds: &Seeds, swept: &mut Swept) {
     for id in frozen {
         signal(id, Signal::KILL);
     }
+}
+
+/// Stops each member in the moment it is seen, then kills all: for those who are there for an instant
+/// only, and would be gone by the end of the look.
+async fn kill_at_sight(seeds: &Seeds, swept: &mut Swept) {
+    let (seeds, mut known) = (seeds.clone(), std::mem::take(&mut swept.found));
+    let kill = move || {
+        let spared = this_line();
+        for _ in 0..SIGHT_ROUNDS_MAX {
+            let mut seen = BTreeSet::new();
+            let table = Table::read_each(|process| {
+                if seeds.has(process) && !process.is_zombie && !spared.contains(&process.id.pid) {
+                    signal(process.id, Signal::STOP);
+                    seen.insert(process.id);
+                }
+            });
+            seen.extend(table.members(&seeds, &known, std::process::id()));
+            let is_all = seen.is_subset(&known) && !table.is_torn;
+            for id in &seen {
+                signal(*id, Signal::STOP);
+            }
+            known.extend(seen);
+            if is_all {
+                break;
+            }
+        }
+        for id in &known {
+            signal(*id, Signal::KILL);
+        }
+        known
+    };
+    swept.found = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
 }
 
 /// How often one looks again when a look found nobody but may have missed somebody.
@@ -125,28 +172,8 @@ pub(crate) async fn look(seeds: &Seeds, swept: &mut Swept) -> BTreeSet<ProcessId
     members
 }
 
-/// Kills all processes of a tree without waiting in between, for where nothing can be awaited;
-/// returns those that are left.
-pub(crate) fn end_now(seeds: &Seeds) -> Vec<u32> {
-    let mut known = BTreeSet::new();
-    let rounds = KILLED_WITHIN.as_millis() / LOOK_AGAIN.as_millis();
-    for _ in 0..rounds {
-        let table = Table::read();
-        let members = table.members(seeds, &known, std::process::id());
-        if members.is_empty() && !table.is_torn {
-            return Vec::new();
-        }
-        for id in &members {
-            signal(*id, Signal::KILL);
-        }
-        known.extend(&members);
-        thread::sleep(LOOK_AGAIN);
-    }
-    Table::read().members(seeds, &known, std::process::id()).iter().map(|id| id.pid).collect()
-}
-
 /// Signals a process, and no other one that has its pid by now.
-fn signal(id: ProcessId, signal: Signal) {
+pub(crate) fn signal(id: ProcessId, signal: Signal) {
     let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return };
     // The descriptor holds on to whatever has the pid now; if that is the one that was meant, the
     // signal goes to it or to nobody.

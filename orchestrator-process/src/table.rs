@@ -1,5 +1,6 @@
 //! The processes of this machine at one moment, as `/proc` shows them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read as _};
@@ -63,7 +64,7 @@ pub(crate) struct Seeds {
 }
 
 impl Seeds {
-    fn has(&self, process: &Process) -> bool {
+    pub(crate) fn has(&self, process: &Process) -> bool {
         let ids = [process.id.pid, process.group, process.session];
         let start = self.start.as_ref().map(StartMark::as_str);
         let lease = self.lease.as_ref().map(Marker::as_str);
@@ -177,13 +178,32 @@ fn environment(pid: u32) -> io::Result<Environ> {
     }
 }
 
-/// The pids that there are.
-fn pids() -> io::Result<BTreeSet<u32>> {
-    let mut pids = BTreeSet::new();
+/// This process and those that it descends from.
+pub(crate) fn this_line() -> BTreeSet<u32> {
+    let mut line = BTreeSet::from([1]);
+    let mut at = Some(std::process::id());
+    while let Some(pid) = at.filter(|pid| *pid != 0 && line.insert(*pid)) {
+        at = Process::read(pid).map(|process| process.parent);
+    }
+    line
+}
+
+/// The pids that there are beside these, that of the last start first.
+fn youngest_first(but: &BTreeSet<u32>) -> io::Result<Vec<u32>> {
+    let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
         pids.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()));
     }
+    pids.retain(|pid| !but.contains(pid));
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let last = load.split_ascii_whitespace().last().and_then(|pid| pid.parse().ok());
+    sort_youngest_first(&mut pids, last.unwrap_or(u32::MAX));
     Ok(pids)
+}
+
+/// Pids are given out in order and begin anew at their limit, so those above the last one are older.
+fn sort_youngest_first(pids: &mut [u32], last: u32) {
+    pids.sort_unstable_by_key(|pid| (*pid > last, Reverse(*pid)));
 }
 
 impl Marks {
@@ -221,8 +241,13 @@ impl Table {
 
     /// Looks at all processes now.
     pub(crate) fn read() -> Self {
+        Self::read_each(|_| {})
+    }
+
+    /// The same, and hands each living process on in the moment that it is looked at.
+    pub(crate) fn read_each(each: impl FnMut(&Process)) -> Self {
         let mut table = Self::default();
-        if table.fill().is_err() || !table.processes.contains_key(&std::process::id()) {
+        if table.fill(each).is_err() || !table.processes.contains_key(&std::process::id()) {
             (table.is_blind, table.is_torn) = (true, true);
         }
         table
@@ -231,26 +256,29 @@ impl Table {
     /// Reads the list of processes until it holds nobody new who has ended when its turn comes, for
     /// such a one may have started another one after the list was read. So whoever a living member
     /// of a tree starts is found, however short each of them lives.
-    fn fill(&mut self) -> io::Result<()> {
+    fn fill(&mut self, mut each: impl FnMut(&Process)) -> io::Result<()> {
         let mut settled = BTreeSet::new();
         for _ in 0..PASSES_MAX {
             self.is_torn = false;
             let mut is_starting = false;
             // The youngest first, which may be gone the soonest.
-            for pid in pids()?.difference(&settled).copied().collect::<Vec<u32>>().iter().rev() {
-                let found = Process::look(*pid)?;
+            for pid in youngest_first(&settled)? {
+                let found = Process::look(pid)?;
+                if let Found::Alive(process) | Found::Starting(process) = &found {
+                    each(process);
+                }
                 self.is_torn |= !matches!(found, Found::Alive(_));
                 is_starting |= matches!(found, Found::Starting(_));
                 match found {
                     Found::Alive(process) | Found::Ended(process) => {
-                        settled.insert(*pid);
-                        self.processes.insert(*pid, process);
+                        settled.insert(pid);
+                        self.processes.insert(pid, process);
                     }
                     Found::Starting(process) => {
-                        self.processes.insert(*pid, process);
+                        self.processes.insert(pid, process);
                     }
                     Found::Gone => {
-                        self.processes.remove(pid);
+                        self.processes.remove(&pid);
                     }
                 }
             }
@@ -389,6 +417,13 @@ mod tests {
         let same = ProcessId { pid: 70, start_time: 7 };
         let known = BTreeSet::from([ProcessId { pid: 60, start_time: 6 }, same]);
         assert_eq!(table.members(&Seeds::default(), &known, 10), BTreeSet::from([same]));
+    }
+
+    #[test]
+    fn the_youngest_process_comes_first_also_where_pids_began_anew() {
+        let mut pids = [1, 7, 30, 900, 5, 999];
+        sort_youngest_first(&mut pids, 30);
+        assert_eq!(pids, [30, 7, 5, 1, 999, 900]);
     }
 
     #[test]

@@ -152,3 +152,57 @@ async fn the_end_of_one_program_does_not_end_another_one_of_the_same_lease() {
     });
     assert_eq!(waited.unwrap().how, End::Exited(5));
 }
+
+#[tokio::test]
+async fn p20_a_process_with_an_emptied_environment_is_found_by_descent_or_session() {
+    let same = "env -i sh -c 'echo $$ > same; trap \"\" TERM; sleep 600; :' & \
+                while ! [ -s same ]; do sleep 0.01; done;";
+    let other = "(setsid env -i sh -c 'echo $$ > other; trap \"\" TERM; sleep 600; :') & \
+                 while ! [ -s other ]; do sleep 0.01; done; sleep 600";
+    for (rest, how, names) in
+        [(other, End::WallLimit, &["same", "other"][..]), ("exit 0", End::Exited(0), &["same"])]
+    {
+        let dir = tempdir().unwrap();
+        let limits = Limits::new(Duration::from_secs(2)).with_grace(Duration::from_millis(100));
+        let program = sh(dir.path(), &format!("{same} {rest}")).limits(limits);
+        assert_eq!(ended(&program, &mut ()).await.unwrap().how, how);
+        for name in names {
+            assert!(!is_alive(pid_in(dir.path().join(name)).await), "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_started_for_a_stage_that_is_cancelled_already_and_no_limit_is_too_long() {
+    let dir = tempdir().unwrap();
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let program = sh(dir.path(), "echo > ran");
+    assert_eq!(run(&program, &cancel, &mut ()).await.unwrap().how, End::Cancelled);
+    assert_eq!(capture(&program, &cancel, 100).await.unwrap().how, End::Cancelled);
+    assert!(!dir.path().join("ran").exists());
+    let for_ever = Limits::new(Duration::MAX).with_silence(Duration::MAX).with_grace(Duration::MAX);
+    let program = sh(dir.path(), "sleep 0.1 & exit 0").marker(marker(9)).limits(for_ever);
+    assert_eq!(ended(&program, &mut ()).await.unwrap().how, End::Exited(0));
+}
+
+#[tokio::test]
+async fn p20_many_programs_that_are_abandoned_at_once_are_all_ended() {
+    let dir = tempdir().unwrap();
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..30_u32 {
+        let dir = dir.path().join(number.to_string());
+        std::fs::create_dir(&dir).unwrap();
+        let script = format!("{DAEMON}\ndaemon one; echo $$ > root; sleep 600");
+        all.spawn(async move { ended(&sh(&dir, &script), &mut ()).await.map(|_| ()) });
+    }
+    let mut pids = Vec::new();
+    for number in 0..30_u32 {
+        for name in ["root", "one"] {
+            pids.push(pid_in(dir.path().join(number.to_string()).join(name)).await);
+        }
+    }
+    all.abort_all();
+    while all.join_next().await.is_some() {}
+    until("the end of all", || pids.iter().all(|pid| !is_alive(*pid))).await;
+}
