@@ -1,6 +1,7 @@
 //! Carrying out a short program whose output is wanted in memory.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -155,36 +156,44 @@ impl Pipe {
         self.take_piece();
     }
 
-    /// Takes one piece of what is there; says whether there may be more.
-    fn take_piece(&mut self) -> bool {
-        let Some(receiver) = &self.receiver else { return false };
+    /// Takes one piece of what is there.
+    fn take_piece(&mut self) {
+        let Some(receiver) = &self.receiver else { return };
         let mut piece = [0; 16 * 1024];
         match receiver.try_read(&mut piece) {
-            Ok(0) => {
-                self.receiver = None;
-                false
-            }
-            Ok(read) => {
-                let room = self.bytes_max.saturating_sub(self.bytes.len());
-                self.is_over |= read > room;
-                self.bytes.extend_from_slice(piece.get(..read.min(room)).unwrap_or_default());
-                true
-            }
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => false,
-            Err(_) => {
-                self.receiver = None;
-                false
+            Ok(0) => self.receiver = None,
+            Ok(read) => self.keep(piece.get(..read).unwrap_or_default()),
+            Err(err) if err.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.receiver = None,
+        }
+    }
+
+    /// Takes what is there still.
+    fn drain(&mut self) {
+        // The runtime may not have noticed yet that there is something, and would say that there is
+        // nothing: only the pipe itself knows.
+        let Some(fd) =
+            self.receiver.take().and_then(|receiver| receiver.into_nonblocking_fd().ok())
+        else {
+            return;
+        };
+        let mut pipe = File::from(fd);
+        let mut piece = [0; 16 * 1024];
+        // A pipe holds 64 KiB unless somebody asked for more; what is written while this reads is
+        // of a process that could not be ended, and may be lost.
+        for _ in 0..1024 {
+            match pipe.read(&mut piece) {
+                Ok(0) => break,
+                Ok(read) => self.keep(piece.get(..read).unwrap_or_default()),
+                Err(err) if err.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
             }
         }
     }
 
-    fn drain(&mut self) {
-        // A pipe holds 64 KiB unless somebody asked for more; what is written while this reads is
-        // of a process that could not be ended, and may be lost.
-        for _ in 0..1024 {
-            if !self.take_piece() {
-                break;
-            }
-        }
+    fn keep(&mut self, piece: &[u8]) {
+        let room = self.bytes_max.saturating_sub(self.bytes.len());
+        self.is_over |= piece.len() > room;
+        self.bytes.extend_from_slice(piece.get(..room).unwrap_or(piece));
     }
 }

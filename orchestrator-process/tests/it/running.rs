@@ -286,3 +286,21 @@ async fn fifty_programs_run_at_once_and_keep_their_output_apart() {
         assert_eq!(lines, usize::try_from(number).unwrap() + 1);
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_a_program_wrote_is_there_also_when_its_end_is_noticed_first() {
+    let dir = tempdir().unwrap();
+    let mut captures = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let program = sh(dir.path(), "printf words");
+        captures.spawn(async move {
+            for _ in 0..40 {
+                let captured = capture(&program, &CancellationToken::new(), 100).await.unwrap();
+                assert!(captured.is_success() && captured.stdout == b"words", "{captured:?}");
+            }
+        });
+    }
+    while let Some(all) = captures.join_next().await {
+        all.unwrap();
+    }
+}
