@@ -23,6 +23,7 @@ mod codec;
 mod doctor;
 mod error;
 mod open;
+mod place;
 mod read;
 mod row;
 mod schema;

@@ -8,6 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Failure, failure};
+use crate::place::{FilePlace, network_disk};
 use crate::schema::{self, Identity};
 
 /// When a commit counts as written.
@@ -31,13 +32,21 @@ pub struct SqliteOptions {
     /// How long a call waits for other processes that write before it answers that the store is
     /// busy.
     pub busy_max: Duration,
+    /// Whether a file on a network file system is opened all the same. That is safe only while
+    /// processes of one host alone use it, and where its locks work.
+    pub network_disk: bool,
 }
 
 impl SqliteOptions {
-    /// Commits are on disk when they return, and wait up to 10 seconds for others.
+    /// Commits are on disk when they return and wait up to 10 seconds for others; the file is on a
+    /// disk of this host.
     #[must_use]
     pub const fn new() -> Self {
-        Self { synchronous: Synchronous::Full, busy_max: Duration::from_secs(10) }
+        Self {
+            synchronous: Synchronous::Full,
+            busy_max: Duration::from_secs(10),
+            network_disk: false,
+        }
     }
 
     /// With commits that count as written from then on.
@@ -51,6 +60,13 @@ impl SqliteOptions {
     #[must_use]
     pub const fn with_busy_max(mut self, busy_max: Duration) -> Self {
         self.busy_max = busy_max;
+        self
+    }
+
+    /// With a file that may be on a network file system.
+    #[must_use]
+    pub const fn with_network_disk(mut self, network_disk: bool) -> Self {
+        self.network_disk = network_disk;
         self
     }
 }
@@ -122,6 +138,14 @@ pub enum OpenError {
         /// The mode that it has instead.
         mode: String,
     },
+    /// The file is on a disk of another host, where a write-ahead log is not safe.
+    #[error("`{}` is on a network file system ({kind}): put it on a local disk", .path.display())]
+    NetworkDisk {
+        /// The file.
+        path: PathBuf,
+        /// The kind of file system.
+        kind: String,
+    },
     /// SQLite cannot open it for another reason.
     #[error("cannot open `{}` as a database", .path.display())]
     Database {
@@ -138,6 +162,7 @@ pub enum OpenError {
 pub(crate) struct Opened {
     pub(crate) writer: Connection,
     pub(crate) reader: Connection,
+    pub(crate) place: FilePlace,
 }
 
 /// Opens or makes the file.
@@ -146,6 +171,10 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     // An absolute path has no special meaning to SQLite, as `:memory:` would.
     let path = &path::absolute(path).map_err(failed)?;
     let is_new = check_path(path)?;
+    let folder = path.parent().unwrap_or(path);
+    if let Some(kind) = network_disk(folder).filter(|_| !options.network_disk) {
+        return Err(OpenError::NetworkDisk { path: path.clone(), kind });
+    }
     let explain = |source| explain(path, source);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_READ_WRITE;
     let create = flags | OpenFlags::SQLITE_OPEN_CREATE;
@@ -158,7 +187,8 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     let reader = Connection::open_with_flags(path, flags).map_err(explain)?;
     reader.busy_timeout(options.busy_max).map_err(explain)?;
     reader.pragma_update(None, "query_only", true).map_err(explain)?;
-    Ok(Opened { writer, reader })
+    let place = FilePlace::of(path).map_err(failed)?;
+    Ok(Opened { writer, reader, place })
 }
 
 /// Finds what is wrong with the path before SQLite does, which would not say. Returns whether the

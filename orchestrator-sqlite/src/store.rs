@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use crate::doctor::{Health, examine};
 use crate::error::read_error;
 use crate::open::{OpenError, SqliteOptions, open};
+use crate::place::FilePlace;
 use crate::worker::Worker;
 use crate::{read, write};
 
@@ -30,6 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub struct SqliteStore {
     writer: Worker,
     reader: Worker,
+    place: FilePlace,
     /// Tells those who wait in this process of each commit.
     commits: watch::Sender<()>,
 }
@@ -50,6 +52,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Worker::spawn("sqlite-write", opened.writer).map_err(&failed)?,
             reader: Worker::spawn("sqlite-read", opened.reader).map_err(&failed)?,
+            place: opened.place,
             commits: watch::Sender::new(()),
         })
     }
@@ -90,8 +93,13 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, run: &RunId, commit: &Commit) -> Result<Seq, CommitError> {
-        let (run, commit) = (run.clone(), commit.clone());
-        let done = self.writer.run(move |conn| write::commit(conn, &run, &commit)).await;
+        let (run, commit, place) = (run.clone(), commit.clone(), self.place.clone());
+        let write = move |conn: &mut _| {
+            let displaced = |err| CommitError::Failed(StoreError::Unavailable(Box::new(err)));
+            place.check().map_err(displaced)?;
+            write::commit(conn, &run, &commit)
+        };
+        let done = self.writer.run(write).await;
         let seq = done.map_err(|gone| CommitError::Unknown(Box::new(gone)))??;
         self.commits.send_replace(());
         Ok(seq)

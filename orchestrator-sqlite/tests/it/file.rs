@@ -31,6 +31,17 @@ fn contents(dir: &Path) -> Vec<(String, Vec<u8>)> {
     files
 }
 
+/// The same files in another folder, as a crash of their user would leave them: with a log that
+/// nobody has open.
+fn copy(fixture: &TempStore) -> TempStore {
+    let other = TempStore::new();
+    for (path, bytes) in contents(fixture.dir()) {
+        let name = Path::new(&path).file_name().expect("a file has a name");
+        fs::write(other.dir().join(name), bytes).expect("the copy is written");
+    }
+    other
+}
+
 #[tokio::test]
 async fn a_path_where_no_file_can_be_is_named() {
     let fixture = TempStore::new();
@@ -61,10 +72,12 @@ async fn a_database_of_another_program_is_refused_and_left_as_it_is() {
         let other = fixture.shell();
         other.pragma_update_and_check(None, "journal_mode", mode, |_| Ok(())).unwrap();
         other.execute_batch("CREATE TABLE notes (text); INSERT INTO notes VALUES ('a')").unwrap();
-        let before = contents(fixture.dir());
-        let err = refusal(&fixture.path()).await;
-        assert!(matches!(err, OpenError::NotOurs { .. }), "{err:?}");
-        assert_eq!(contents(fixture.dir()), before);
+        for fixture in [&fixture, &copy(&fixture)] {
+            let before = contents(fixture.dir());
+            let err = refusal(&fixture.path()).await;
+            assert!(matches!(err, OpenError::NotOurs { .. }), "{err:?}");
+            assert_eq!(contents(fixture.dir()), before);
+        }
     }
 }
 
@@ -76,10 +89,12 @@ async fn a_file_of_a_newer_program_is_refused_unharmed() {
     store.close().await;
     let newer = fixture.shell();
     newer.execute_batch("PRAGMA user_version = 99; CREATE TABLE gadgets (id)").unwrap();
-    let before = contents(fixture.dir());
-    let err = refusal(&fixture.path()).await;
-    assert!(matches!(err, OpenError::TooNew { found: 99, known: 1, .. }), "{err:?}");
-    assert_eq!(contents(fixture.dir()), before);
+    for fixture in [&fixture, &copy(&fixture)] {
+        let before = contents(fixture.dir());
+        let err = refusal(&fixture.path()).await;
+        assert!(matches!(err, OpenError::TooNew { found: 99, known: 1, .. }), "{err:?}");
+        assert_eq!(contents(fixture.dir()), before);
+    }
 
     newer.execute_batch("PRAGMA user_version = 1; DROP TABLE gadgets").unwrap();
     drop(newer);
@@ -118,6 +133,23 @@ async fn a_lock_held_too_long_is_a_typed_error_and_passes() {
     let another = fixture.sqlite().await;
     assert!(another.load(&run()).await.unwrap().is_some(), "and so does opening");
     other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
+    assert_eq!(assert_whole(&store).await, at.plus(1));
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_into_a_file_that_was_removed_or_replaced() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    let at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let aside = fixture.dir().join("aside");
+    fs::rename(fixture.path(), &aside).unwrap();
+    for _ in 0..2 {
+        let commit = store.commit(&run(), &stamped(at)).await;
+        assert!(matches!(commit, Err(CommitError::Failed(_))), "{commit:?}");
+        fs::write(fixture.path(), "").unwrap();
+    }
+    fs::rename(&aside, fixture.path()).unwrap();
     assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
     assert_eq!(assert_whole(&store).await, at.plus(1));
 }

@@ -1,0 +1,122 @@
+//! Where a file is: on which sort of disk, and whether it is still there.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// File systems of other hosts, on which the log's shared memory does not work.
+const NETWORK: [&str; 10] =
+    ["afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"];
+
+/// The kind of the network file system that a folder is on; `None` when it is on none, or when this
+/// system does not tell.
+pub(crate) fn network_disk(folder: &Path) -> Option<String> {
+    let folder = fs::canonicalize(folder).ok()?;
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let kind = kind_of(&mounts, &folder)?;
+    NETWORK.contains(&kind).then(|| kind.to_owned())
+}
+
+/// The kind of file system that is mounted nearest above a folder; of several on one place the last
+/// one counts.
+fn kind_of<'a>(mounts: &'a str, folder: &Path) -> Option<&'a str> {
+    let mount = |line: &'a str| {
+        let mut fields = line.split(' ').skip(1);
+        Some((unescaped(fields.next()?), fields.next()?))
+    };
+    let above = mounts.lines().filter_map(mount).filter(|(at, _)| folder.starts_with(at));
+    above.max_by_key(|(at, _)| Path::new(at).components().count()).map(|(_, kind)| kind)
+}
+
+/// Blanks and backslashes of a path stand in the table as octal numbers.
+fn unescaped(path: &str) -> String {
+    [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", r"\")]
+        .iter()
+        .fold(path.to_owned(), |path, (code, plain)| path.replace(code, plain))
+}
+
+/// A file as it was opened.
+#[derive(Debug, Clone)]
+pub(crate) struct FilePlace {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+/// The file is not at its path any more: what is written to it would be lost with its last user.
+#[derive(Debug, thiserror::Error)]
+#[error("`{}` was removed or replaced while it was in use", .path.display())]
+pub(crate) struct Displaced {
+    path: PathBuf,
+    #[source]
+    source: Option<io::Error>,
+}
+
+impl FilePlace {
+    pub(crate) fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Displaced> {
+        match identity(&self.path) {
+            Ok(found) if found == self.identity => Ok(()),
+            Ok(_) => Err(Displaced { path: self.path.clone(), source: None }),
+            Err(err) => Err(Displaced { path: self.path.clone(), source: Some(err) }),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    fs::metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// Elsewhere an open file cannot be removed.
+#[cfg(not(unix))]
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|_| (0, 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_on_the_disk_that_is_mounted_nearest_above_it() {
+        let mounts = "\
+/dev/sda1 / ext4 rw 0 0
+proc /proc proc rw 0 0
+server:/home /home nfs4 rw 0 0
+/dev/sdb1 /home/ana/local\\040disk xfs rw 0 0
+tmpfs /twice tmpfs rw 0 0
+//host/share /twice cifs rw 0 0
+";
+        for (folder, kind) in [
+            ("/var/lib", "ext4"),
+            ("/home", "nfs4"),
+            ("/home/ana", "nfs4"),
+            ("/homes", "ext4"),
+            ("/home/ana/local disk/runs", "xfs"),
+            ("/twice/a", "cifs"),
+        ] {
+            assert_eq!(kind_of(mounts, Path::new(folder)), Some(kind), "{folder}");
+        }
+        assert_eq!(kind_of("", Path::new("/")), None);
+        assert_eq!(kind_of("nonsense", Path::new("/")), None);
+    }
+
+    #[test]
+    fn a_file_that_was_removed_or_replaced_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("a"), dir.path().join("b"));
+        fs::write(&path, "one").unwrap();
+        let place = FilePlace::of(&path).unwrap();
+        fs::write(&path, "changed in place").unwrap();
+        place.check().unwrap();
+        fs::write(&other, "two").unwrap();
+        fs::rename(&other, &path).unwrap();
+        place.check().unwrap_err();
+        fs::remove_file(&path).unwrap();
+        assert!(place.check().unwrap_err().source.is_some());
+    }
+}
