@@ -120,6 +120,7 @@ impl Inner {
         token: FencingToken,
         candidate: &Candidate,
     ) -> Result<Proposal, GitError> {
+        self.make_branch().await?;
         let (change, base) = (Oid::of(&candidate.change)?, Oid::of(&candidate.base)?);
         let [onto, onto_tree, tree] = self
             .git

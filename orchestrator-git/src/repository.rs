@@ -186,7 +186,16 @@ impl Git {
 
     /// Changes refs, all or none of them; the lines are those of `update-ref --stdin`.
     pub(crate) async fn transact(&self, lines: &str) -> Result<Answer, GitError> {
-        let input = format!("start\n{lines}prepare\ncommit\n");
+        self.updating(lines, "commit").await
+    }
+
+    /// Tries a transaction, and takes it back.
+    pub(crate) async fn rehearse(&self, lines: &str) -> Result<Answer, GitError> {
+        self.updating(lines, "abort").await
+    }
+
+    async fn updating(&self, lines: &str, end: &str) -> Result<Answer, GitError> {
+        let input = format!("start\n{lines}prepare\n{end}\n");
         self.ask(self.plumbing(["update-ref", "--stdin"]).stdin(input)).await
     }
 

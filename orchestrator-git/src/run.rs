@@ -13,7 +13,7 @@ use crate::error::GitError;
 use crate::exec::Caller;
 use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
-use crate::repository::Git;
+use crate::repository::{Git, Ref};
 
 /// How a run uses a repository.
 #[derive(Debug, Clone)]
@@ -85,6 +85,8 @@ pub(crate) struct Inner {
     pub(crate) target: String,
     /// The full name of the branch that is merged into.
     pub(crate) integration: String,
+    /// Set once that branch is there.
+    branch: tokio::sync::OnceCell<()>,
     /// One task's workspace is worked on by one call at a time.
     places: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Git's list of worktrees is added to by one call at a time.
@@ -100,8 +102,8 @@ impl fmt::Debug for GitRun {
 }
 
 impl GitRun {
-    /// Checks the repository and makes the branch that is merged into. When it is refused, nothing
-    /// was changed.
+    /// Checks the repository, and changes nothing in it: the branch that is merged into is made when
+    /// the first workspace is opened.
     ///
     /// # Errors
     /// [`GitError`] names what is in the way and what would help.
@@ -126,7 +128,7 @@ impl GitRun {
         let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
         let integration = format!("refs/heads/{integration}");
         let refs = Refs::of(&config.run);
-        make_branch(&git, &integration, &start).await?;
+        check_integration(&git, &integration, &start).await?;
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         let roots = &mut git.caller.lock_roots;
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
@@ -139,6 +141,7 @@ impl GitRun {
             root,
             target,
             integration,
+            branch: tokio::sync::OnceCell::new(),
             places: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             programs: Mutex::default(),
@@ -161,6 +164,32 @@ impl GitRun {
 impl Inner {
     pub(crate) fn place(&self, slug: &str) -> Place {
         Place::new(&self.root, slug)
+    }
+
+    /// Makes the branch that is merged into, where it is missing.
+    pub(crate) async fn make_branch(&self) -> Result<(), GitError> {
+        let make = || async {
+            let name = &self.integration;
+            let mut found = self.git.find_ref(name).await?;
+            if found.is_none() {
+                let start = head_of(&self.git, &self.target).await?;
+                let made = self.git.transact(&format!("create {name} {start}\n")).await?;
+                found = self.git.find_ref(name).await?;
+                if found.is_none() {
+                    return Err(made.failed("update-ref"));
+                }
+            }
+            refuse_checked_out(found, name)
+        };
+        self.branch.get_or_try_init(make).await.copied()
+    }
+
+    /// Where the branch stands that is merged into, or will when it is made.
+    pub(crate) async fn head(&self) -> Result<Oid, GitError> {
+        match self.git.find_ref(&self.integration).await? {
+            Some(found) => Ok(found.oid),
+            None => head_of(&self.git, &self.target).await,
+        }
     }
 
     /// The lock that keeps two calls out of one workspace.
@@ -225,24 +254,28 @@ async fn head_of(git: &Git, branch: &str) -> Result<Oid, GitError> {
     }
 }
 
-/// Makes the branch where it is missing; refuses one that is checked out.
-async fn make_branch(git: &Git, name: &str, start: &Oid) -> Result<(), GitError> {
-    let branch = || name.strip_prefix("refs/heads/").unwrap_or(name).to_owned();
-    let mut found = git.find_ref(name).await?;
+/// Refuses a branch that cannot be merged into; tries whether it can be made, and takes that back.
+async fn check_integration(git: &Git, name: &str, start: &Oid) -> Result<(), GitError> {
+    let found = git.find_ref(name).await?;
     if found.is_none() {
-        let made = git.transact(&format!("create {name} {start}\n")).await?;
-        found = git.find_ref(name).await?;
-        if found.is_none() && made.stderr.contains("cannot create") {
-            return Err(GitError::BranchName { branch: branch() });
-        }
-        if found.is_none() {
-            return Err(made.failed("update-ref"));
+        let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
+        if tried.code != 0 {
+            return Err(GitError::BranchName { branch: short(name) });
         }
     }
+    refuse_checked_out(found, name)
+}
+
+/// Refuses a branch that is checked out somewhere: moving it would pull the rug from under a person.
+fn refuse_checked_out(found: Option<Ref>, name: &str) -> Result<(), GitError> {
     match found.and_then(|found| found.worktree) {
-        Some(worktree) => Err(GitError::BranchCheckedOut { branch: branch(), worktree }),
+        Some(worktree) => Err(GitError::BranchCheckedOut { branch: short(name), worktree }),
         None => Ok(()),
     }
+}
+
+fn short(name: &str) -> String {
+    name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()
 }
 
 /// The place for workspaces, with all links in it resolved.

@@ -68,6 +68,7 @@ impl Workspaces for GitRun {
 impl Inner {
     async fn open_workspace(&self, ask: &OpenWorkspace) -> Result<Workspace, GitError> {
         self.check_run(&ask.run)?;
+        self.make_branch().await?;
         let place = self.place(&ask.task.id.slug());
         let turn = self.turn(&place.slug);
         let _turn = turn.lock().await;
@@ -118,12 +119,6 @@ impl Inner {
         marker.write(&place.marker)?;
         self.note_programs(&place.slug).await?;
         Ok(workspace(place, &marker.base, true))
-    }
-
-    /// Where the branch stands that is merged into.
-    pub(crate) async fn head(&self) -> Result<Oid, GitError> {
-        let [head] = self.git.resolve([&self.integration]).await?;
-        Ok(head)
     }
 
     async fn differing_from(

@@ -77,6 +77,9 @@ async fn a_branch_to_merge_into_must_be_free() {
     let err = error(with("taken")).await;
     assert!(matches!(&err, GitError::BranchCheckedOut { .. }), "{err}");
     assert!(err.to_string().contains("other"), "{err}");
+    let before = git(&repo, ["for-each-ref"]);
+    drop(GitRun::open(World::config(&repo, dir.path())).await.unwrap());
+    assert_eq!(git(&repo, ["for-each-ref"]), before, "opening makes nothing");
     git(&repo, ["branch", "orchestrator"]);
     let err = error(World::config(&repo, dir.path())).await;
     assert!(matches!(err, GitError::BranchName { .. }), "{err}");
