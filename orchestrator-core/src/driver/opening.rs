@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use tracing::warn;
+
 use super::ledger::Ledger;
 use super::{DriverConfig, Ports, RunError};
 use crate::command::{Command, Refusal};
 use crate::engine::Engine;
-use crate::id::{OwnerId, TaskId};
+use crate::id::{OwnerId, Seq, TaskId};
 use crate::plan::Plan;
 use crate::port::Liveness;
 use crate::record::{OwnerRecord, Phase};
@@ -60,8 +62,23 @@ pub(super) async fn open(
         commands.push(Command::Resume { actor: "driver".to_owned() });
     }
     begin(ports, config, &mut ledger, &commands).await?;
+    prune(ports, config, &ledger).await;
     ports.workspaces.retain(&config.run, &with_workspace(&ledger.engine)).await?;
     Ok(ledger)
+}
+
+/// How many events back a command's answer is kept across a change of driver, for processes that
+/// wait for one.
+const ANSWERS_KEPT: u64 = 10_000;
+
+/// Forgets answers that nobody can be waiting for any more.
+async fn prune(ports: &Ports, config: &DriverConfig, ledger: &Ledger) {
+    let up_to = Seq(ledger.engine.seq().0.saturating_sub(ANSWERS_KEPT));
+    if up_to > Seq(0)
+        && let Err(err) = ports.store.prune(&config.run, up_to).await
+    {
+        warn!(error = %err, "old answers could not be forgotten");
+    }
 }
 
 /// Commits what the run begins with. When one command is refused, this process does not drive the
