@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::PortError;
-use orchestrator_core::{FencingToken, RunId, TaskId};
+use orchestrator_core::{FencingToken, RunId};
 use orchestrator_process::SpawnError;
 
 /// Why something could not be done with a repository.
@@ -104,10 +104,10 @@ pub enum GitError {
         why: String,
     },
     /// A later lease of the task has begun.
-    #[error("the workspace of task `{task}` does not belong to lease {token} any more")]
-    LeaseLost {
-        /// The task.
-        task: TaskId,
+    #[error("workspace `{slug}` does not belong to lease {token} any more")]
+    WorkspaceLost {
+        /// The workspace, by the name of its directory.
+        slug: String,
         /// The lease that is over.
         token: FencingToken,
     },
@@ -179,7 +179,7 @@ impl GitError {
         match self {
             Self::Start(err) => err.is_transient(),
             Self::BranchCheckedOut { .. }
-            | Self::LeaseLost { .. }
+            | Self::WorkspaceLost { .. }
             | Self::Locked { .. }
             | Self::Ended { .. }
             | Self::Failed { .. }

@@ -59,7 +59,7 @@ impl Inner {
         marker: Option<&Marker>,
         fallback: (&Oid, u32, FencingToken),
     ) -> Result<Option<String>, GitError> {
-        if !place.tree.is_dir() {
+        if !place.is_real() {
             return Ok(None);
         }
         let (start, attempt, token) = match marker {

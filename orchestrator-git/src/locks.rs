@@ -2,7 +2,8 @@
 //!
 //! A lock is removed only where nothing but this crate writes (the run's refs, its branch and its
 //! worktrees), and only when it is proven that no program holds it: every git program that lived
-//! when the lock was seen has ended, and the very same lock is still there. Its age proves nothing.
+//! when the lock was seen, and may have been at work on this repository, has ended, and the very
+//! same lock is still there. Its age proves nothing.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,7 +17,7 @@ use tracing::warn;
 use crate::error::GitError;
 
 /// How long programs that may hold a lock are waited for.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
@@ -57,7 +58,7 @@ pub(crate) async fn clear_stale(roots: &LockRoots, lock: &Path) -> Result<(), Gi
     if !roots.owns(lock) {
         return Err(refused("it is not the orchestrator's to remove"));
     }
-    let mut holders = git_programs().map_err(|why| refused(&why))?;
+    let mut holders = roots.holders().map_err(|why| refused(&why))?;
     let begun = Instant::now();
     loop {
         if Identity::of(lock) != Some(seen) {
@@ -106,6 +107,31 @@ impl LockRoots {
     }
 }
 
+impl LockRoots {
+    /// Every git program on this host that may be at work on this repository.
+    fn holders(&self) -> Result<BTreeSet<Holder>, String> {
+        let entries = fs::read_dir("/proc").map_err(|err| {
+            format!("it cannot be found out which programs run, since /proc is not there ({err})")
+        })?;
+        let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let places = self.places();
+        Ok(pids.filter_map(Holder::read).filter(|holder| holder.may_work_in(&places)).collect())
+    }
+
+    /// The directories in which a git program works on this repository.
+    fn places(&self) -> Vec<PathBuf> {
+        let mut places = self.below.clone();
+        places.extend(self.worktrees.parent().map(Path::to_owned));
+        places.extend(self.worktrees.parent().and_then(Path::parent).map(Path::to_owned));
+        for entry in fs::read_dir(&self.worktrees).into_iter().flatten().flatten() {
+            let gitdir = fs::read(entry.path().join("gitdir")).unwrap_or_default();
+            let tree = crate::names::path_of(gitdir.trim_ascii());
+            places.extend(tree.parent().map(Path::to_owned));
+        }
+        places
+    }
+}
+
 /// A program that may hold locks of git.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Holder {
@@ -126,16 +152,29 @@ impl Holder {
         (is_git && !is_dead).then_some(Self { pid, started })
     }
 
+    /// Whether it may be at work in one of these places; so it may where that cannot be looked at,
+    /// and where it was told to work elsewhere than in its directory.
+    fn may_work_in(&self, places: &[PathBuf]) -> bool {
+        let of = |what: &str| format!("/proc/{}/{what}", self.pid);
+        let (Ok(cwd), Ok(args), Ok(env)) =
+            (fs::read_link(of("cwd")), fs::read(of("cmdline")), fs::read(of("environ")))
+        else {
+            return true;
+        };
+        if places.iter().any(|place| cwd.starts_with(place)) {
+            return true;
+        }
+        if args.split(|byte| *byte == 0).any(|arg| arg.starts_with(b"--git-dir")) {
+            return true;
+        }
+        let told = env.split(|byte| *byte == 0).find_map(|var| var.strip_prefix(b"GIT_DIR="));
+        let told = told.map(crate::names::path_of);
+        told.is_some_and(|dir| {
+            dir.is_relative() || places.iter().any(|place| dir.starts_with(place))
+        })
+    }
+
     fn lives(&self) -> bool {
         Self::read(self.pid).as_ref() == Some(self)
     }
-}
-
-/// Every git program that lives on this host.
-fn git_programs() -> Result<BTreeSet<Holder>, String> {
-    let entries = fs::read_dir("/proc").map_err(|err| {
-        format!("it cannot be found out which programs run, since /proc is not there ({err})")
-    })?;
-    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(pids.filter_map(Holder::read).collect())
 }

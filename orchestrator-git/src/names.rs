@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -111,6 +112,12 @@ impl Place {
             slug: slug.to_owned(),
             dir,
         }
+    }
+
+    /// Whether the worktree is there and is no link to somewhere else.
+    pub(crate) fn is_real(&self) -> bool {
+        let is_dir = |path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+        is_dir(&self.dir) && is_dir(&self.tree)
     }
 
     /// The place that a worktree belongs to.

@@ -16,6 +16,7 @@ const LISTED_MAX: usize = 40;
 pub(crate) struct Rules<'a> {
     pub(crate) scope: Option<&'a Scope>,
     pub(crate) protected: Option<&'a Scope>,
+    pub(crate) files_max: usize,
     pub(crate) file_bytes_max: u64,
 }
 
@@ -50,6 +51,13 @@ impl Rules<'_> {
     /// The rules that the files in the worktree break, in words.
     pub(crate) fn broken_by_files(&self, tree: &Path, entries: &[Entry]) -> Vec<String> {
         let mut broken = Vec::new();
+        if entries.len() > self.files_max {
+            broken.push(format!(
+                "{} files differ, and {} are allowed: build outputs belong into `.gitignore`",
+                entries.len(),
+                self.files_max
+            ));
+        }
         let leaves = |entry: &Entry| entry.new_mode == SYMLINK && !stays_inside(tree, &entry.path);
         if let Some(paths) = paths_where(entries, leaves) {
             broken.push(format!("These symbolic links lead out of the repository: {paths}"));
@@ -142,7 +150,12 @@ mod tests {
         };
         let scope = Scope::parse(["src"]).unwrap();
         let protected = Scope::parse(["src/tests"]).unwrap();
-        let rules = Rules { scope: Some(&scope), protected: Some(&protected), file_bytes_max: 1 };
+        let rules = Rules {
+            scope: Some(&scope),
+            protected: Some(&protected),
+            files_max: 9,
+            file_bytes_max: 1,
+        };
         let fine = [entry(0o100_644, "src/a.rs")];
         assert!(rules.broken_by_paths(&fine).is_empty());
         let bad =

@@ -37,6 +37,8 @@ pub struct GitConfig {
     pub allow_empty: bool,
     /// The longest difference that a reviewer gets.
     pub diff_bytes_max: usize,
+    /// The most files that a change may touch.
+    pub files_max: usize,
     /// The largest file that a change may bring.
     pub file_bytes_max: u64,
     /// The git program.
@@ -49,7 +51,7 @@ pub struct GitConfig {
 
 impl GitConfig {
     /// The usual way: from the branch that is checked out into `orchestrator/<run>`, nothing
-    /// protected, no empty changes, differences of 256 KiB, files of 20 MiB.
+    /// protected, no empty changes, differences of 256 KiB, 10,000 files of 20 MiB.
     #[must_use]
     pub fn new(run: RunId, repository: PathBuf, worktrees_root: PathBuf) -> Self {
         Self {
@@ -61,6 +63,7 @@ impl GitConfig {
             protected: None,
             allow_empty: false,
             diff_bytes_max: 256 << 10,
+            files_max: 10_000,
             file_bytes_max: 20 << 20,
             program: OsString::from("git"),
             author_name: "orchestrator".to_owned(),

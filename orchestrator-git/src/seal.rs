@@ -22,8 +22,8 @@ impl Inner {
         let _turn = turn.lock().await;
         let marker = self.own_marker(&place, ask)?;
         if Oid::of(&at.base)? != marker.base {
-            let (task, token) = (ask.task.id.clone(), ask.token);
-            return Err(GitError::LeaseLost { task, token });
+            let (slug, token) = (place.slug.clone(), ask.token);
+            return Err(GitError::WorkspaceLost { slug, token });
         }
         let mut broken = self.tampered(&place, &marker).await?;
         let tree = match self.snapshot(&place, &marker.start).await? {
@@ -64,13 +64,15 @@ impl Inner {
         self.check_run(&ask.run)?;
         Marker::read(&place.marker)
             .filter(|marker| marker.is_ready && marker.token == ask.token)
-            .ok_or_else(|| GitError::LeaseLost { task: ask.task.id.clone(), token: ask.token })
+            .filter(|marker| self.is_registered(place, &marker.name))
+            .ok_or_else(|| GitError::WorkspaceLost { slug: place.slug.clone(), token: ask.token })
     }
 
     pub(crate) fn rules<'a>(&'a self, scope: Option<&'a orchestrator_core::Scope>) -> Rules<'a> {
         Rules {
             scope,
             protected: self.config.protected.as_ref(),
+            files_max: self.config.files_max,
             file_bytes_max: self.config.file_bytes_max,
         }
     }
@@ -163,8 +165,8 @@ impl Inner {
         let mut lines = String::new();
         if let Some(fence) = find(&fence) {
             if crate::integrator::token_in(&fence.raw) != Some(ask.token) {
-                let (task, token) = (ask.task.id.clone(), ask.token);
-                return Err(GitError::LeaseLost { task, token });
+                let (slug, token) = (place.slug.clone(), ask.token);
+                return Err(GitError::WorkspaceLost { slug, token });
             }
             let line = format!("verify {} {}\n", fence.name, fence.oid);
             lines.push_str(&line);

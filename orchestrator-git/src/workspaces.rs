@@ -72,6 +72,7 @@ impl Inner {
         let place = self.place(&ask.task.id.slug());
         let turn = self.turn(&place.slug);
         let _turn = turn.lock().await;
+        self.check_turn(&place, ask.token)?;
         let marker = Marker::read(&place.marker);
         let mut start = &ask.start;
         while let Start::AsLeftBy { token, otherwise } = start {
@@ -128,6 +129,7 @@ impl Inner {
     ) -> Result<Vec<String>, GitError> {
         let from = Oid::of(from)?;
         let place = Place::around(&at.path)
+            .filter(Place::is_real)
             .ok_or_else(|| GitError::NoChange { text: at.path.display().to_string() })?;
         let refresh = ["update-index", "-q", "--really-refresh"];
         self.git.ask(self.git.in_tree(&place, refresh).await?).await?;

@@ -1,7 +1,7 @@
 //! Worktrees: making, resetting and removing them, in whatever state they are found.
 
-use std::fs;
-use std::io;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -56,7 +56,7 @@ impl Inner {
     pub(crate) fn is_registered(&self, place: &Place, name: &str) -> bool {
         let gitdir = fs::read(self.admin(name).join("gitdir")).unwrap_or_default();
         !name.is_empty()
-            && place.tree.is_dir()
+            && place.is_real()
             && path_of(gitdir.trim_ascii()) == place.tree.join(".git")
     }
 
@@ -93,8 +93,19 @@ impl Inner {
         let theirs = self.admin(&marker.name).join("index");
         let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
         replace(&theirs, &ours).map_err(GitError::io(&theirs, "written"))?;
+        self.check_turn(place, marker.token)?;
         marker.is_ready = true;
         marker.write(&place.marker)
+    }
+
+    /// Refuses a lease whose workspace a later one has opened.
+    pub(crate) fn check_turn(&self, place: &Place, token: FencingToken) -> Result<(), GitError> {
+        match Marker::read(&place.marker) {
+            Some(marker) if marker.token > token => {
+                Err(GitError::WorkspaceLost { slug: place.slug.clone(), token })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Adds a worktree without files; returns git's name for it.
@@ -129,7 +140,10 @@ impl Inner {
         if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_dir()) {
             self.set_aside(place, &link)?;
         }
-        fs::write(&link, text).map_err(GitError::io(&link, "written"))
+        // What is there may be a link to a file elsewhere, which must not be written to.
+        remove_if_there(&link)?;
+        let made = OpenOptions::new().write(true).create_new(true).open(&link);
+        made.and_then(|mut file| file.write_all(&text)).map_err(GitError::io(&link, "written"))
     }
 
     /// Makes the files those of the commit: others are removed, except ignored ones.

@@ -167,3 +167,50 @@ async fn an_agents_tricks_with_its_own_worktree_lead_nowhere() {
     assert!(!fs::symlink_metadata(again.path.join("src")).unwrap().is_symlink());
     assert_eq!(git(&again.path, ["rev-parse", "HEAD"]), again.base.as_str());
 }
+
+#[tokio::test]
+async fn links_in_place_of_a_workspace_lead_nowhere() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    let outside = world.dir.path().join("outside");
+    write(&outside, "precious", "x");
+    // The link file of the worktree is a link to a file outside.
+    fs::remove_file(workspace.path.join(".git")).unwrap();
+    std::os::unix::fs::symlink(outside.join("precious"), workspace.path.join(".git")).unwrap();
+    world.open(&task("t"), 2).await;
+    assert_eq!(fs::read(outside.join("precious")).unwrap(), b"x");
+    // The worktree itself is one.
+    fs::rename(&workspace.path, world.dir.path().join("moved")).unwrap();
+    std::os::unix::fs::symlink(&outside, &workspace.path).unwrap();
+    assert!(world.run.seal(&ask, &workspace).await.is_err());
+    let (_, again) = world.open(&task("t"), 3).await;
+    assert!(again.path.join("src/a.rs").exists() && again.path.join(".git").is_file());
+    assert_eq!(listing(&outside).len(), 1);
+}
+
+/// Runs another test of this file with git's variables set as somebody may have them set.
+#[tokio::test]
+async fn variables_of_git_that_are_inherited_steer_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let proof = dir.path().join("proof");
+    let evil = dir.path().join("evil");
+    fs::write(&evil, format!("#!/bin/sh\necho \"$@\" >> '{}'\n", proof.display())).unwrap();
+    fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
+    let name = "hostile::a_dirty_checkout_is_byte_identical_afterwards";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", name]);
+    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
+        child.env(variable, dir.path().join("nowhere"));
+    }
+    for variable in ["GIT_EXTERNAL_DIFF", "GIT_SSH_COMMAND", "GIT_PAGER", "GIT_EDITOR"] {
+        child.env(variable, &evil);
+    }
+    child.env("GIT_CONFIG_COUNT", "1").env("GIT_CONFIG_KEY_0", "core.fsmonitor");
+    child.env("GIT_CONFIG_VALUE_0", &evil).env("GIT_TRACE", dir.path().join("trace"));
+    child.env("GIT_AUTHOR_NAME", "somebody").env("LC_ALL", "de_DE.UTF-8");
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

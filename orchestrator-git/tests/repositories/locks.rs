@@ -1,6 +1,7 @@
 //! Locks that a killed git left: removed where they are ours and nobody holds them, named elsewhere.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use orchestrator_core::FencingToken;
@@ -54,7 +55,7 @@ async fn a_lock_of_somebody_else_is_named_and_left() {
 fn holder(world: &World) -> Child {
     let program = world.dir.path().join("git");
     fs::copy("/bin/sleep", &program).unwrap();
-    Command::new(program).arg("60").stdin(Stdio::null()).spawn().unwrap()
+    Command::new(program).arg("60").current_dir(&world.repo).stdin(Stdio::null()).spawn().unwrap()
 }
 
 #[tokio::test]
@@ -65,6 +66,7 @@ async fn a_lock_that_may_be_held_is_waited_for_and_not_removed() {
     let (intent, _) = clean(world.propose(&task("t"), 1, &sealed).await);
     let lock = world.repo.join(".git/refs/heads/orchestrator/r.lock");
     fs::write(&lock, "").unwrap();
+    let mut elsewhere = holder(&World::new().await);
     let mut held = holder(&world);
     let (id, token) = (task("t").id, FencingToken(1));
     let applied = world.run.apply(&world.run_id(), &id, token, &intent).await;
@@ -75,4 +77,53 @@ async fn a_lock_that_may_be_held_is_waited_for_and_not_removed() {
     let applied = world.run.apply(&world.run_id(), &id, token, &intent).await.unwrap();
     assert_eq!(applied, orchestrator_core::port::Applied::Merged);
     assert!(!lock.exists());
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+}
+
+/// A git that has prepared a transaction on these refs, and holds their locks.
+fn prepared(world: &World, lines: &str) -> Child {
+    let mut child = Command::new("git");
+    child.args(["update-ref", "--stdin"]).current_dir(&world.repo);
+    child.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let input = format!("start\n{lines}prepare\n");
+    child.stdin.as_mut().unwrap().write_all(input.as_bytes()).unwrap();
+    let mut answers = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert_eq!(answers.next().unwrap().unwrap(), "start: ok");
+    assert_eq!(answers.next().unwrap().unwrap(), "prepare: ok");
+    child
+}
+
+#[tokio::test]
+async fn p17_a_git_killed_in_the_middle_of_a_merge_neither_merges_nor_blocks() {
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    world.fence(&task("t"), 1).await;
+    let (intent, _) = clean(world.propose(&task("t"), 1, &sealed).await);
+    let fence = git(&world.repo, ["rev-parse", "refs/orchestrator/r/fence/t"]);
+    let mut old = prepared(
+        &world,
+        &format!(
+            "verify refs/orchestrator/r/fence/t {fence}\n\
+             update refs/heads/orchestrator/r {} {}\n",
+            intent.merged, intent.onto
+        ),
+    );
+    let git_dir = world.repo.join(".git");
+    assert!(git_dir.join("refs/heads/orchestrator/r.lock").exists());
+    // While it lives it may still go through: nobody passes it.
+    let run = world.again().await;
+    let (id, token) = (task("t").id, FencingToken(2));
+    let err = run.fence(&world.run_id(), &id, token).await.unwrap_err().chain();
+    assert!(err.contains(&old.id().to_string()), "{err}");
+    old.kill().unwrap();
+    old.wait().unwrap();
+    run.fence(&world.run_id(), &id, token).await.unwrap();
+    assert!(!run.is_merged(&intent.merged).await.unwrap());
+    world.merge(&task("t"), 2, &sealed).await;
+    assert_eq!(world.merges_of("t"), 1);
+    let locks = crate::world::listing(&git_dir);
+    let locks = locks.iter().filter(|(path, _)| path.extension().is_some_and(|ext| ext == "lock"));
+    assert_eq!(locks.count(), 0);
 }

@@ -122,3 +122,34 @@ async fn bare_shallow_and_linked_repositories_work() {
         candidate(run.seal(&ask, &workspace).await.unwrap());
     }
 }
+
+#[tokio::test]
+async fn repositories_of_other_formats_work() {
+    for format in ["--object-format=sha256", "--ref-format=reftable"] {
+        let dir = tempfile::tempdir().unwrap();
+        let repo = dir.path().join("repo");
+        fs::create_dir(&repo).unwrap();
+        let init = std::process::Command::new("git")
+            .args(["init", "-q", "-b", "main", format])
+            .current_dir(&repo)
+            .status();
+        if !init.unwrap().success() {
+            // This git does not know the format yet.
+            continue;
+        }
+        write(&repo, "a", "1\n");
+        git(&repo, ["add", "-A"]);
+        git(&repo, ["commit", "-qm", "one"]);
+        let run = GitRun::open(World::config(&repo, dir.path())).await.unwrap();
+        let world = World { dir, repo, run };
+        let one = world.work(&task("one"), 1, &[("a", "2\n")]).await;
+        let two = world.work(&task("two"), 2, &[("b", "2\n")]).await;
+        world.merge(&task("one"), 1, &one).await;
+        world.merge(&task("two"), 2, &two).await;
+        world.open(&task("two"), 3).await;
+        world.run.retain(&world.run_id(), &[]).await.unwrap();
+        assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1), "{format}");
+        world.run.fast_forward().await.unwrap();
+        assert_eq!(world.show("main:b"), "2");
+    }
+}

@@ -1,6 +1,7 @@
 //! What becomes of the work in a workspace.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 
 use orchestrator_core::port::{Start, Workspaces as _};
@@ -77,7 +78,11 @@ async fn an_empty_change_is_refused_unless_it_is_allowed() {
 
 #[tokio::test]
 async fn links_that_leave_submodules_repositories_and_large_files_are_refused() {
-    let world = World::with(|_| {}, |config| config.file_bytes_max = 1_000).await;
+    let configure = |config: &mut orchestrator_git::GitConfig| {
+        config.file_bytes_max = 1_000;
+        config.files_max = 3;
+    };
+    let world = World::with(|_| {}, configure).await;
     let (ask, workspace) = world.open(&task("t"), 1).await;
     let tree = &workspace.path;
     symlink("../../../outside", tree.join("src/out")).unwrap();
@@ -87,6 +92,7 @@ async fn links_that_leave_submodules_repositories_and_large_files_are_refused() 
     let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
     assert!(feedback.contains("`src/out`") && !feedback.contains("`src/in`"), "{feedback}");
     assert!(feedback.contains("`large`") && feedback.contains("`.gitmodules`"), "{feedback}");
+    assert!(feedback.contains("4 files differ"), "{feedback}");
     for has_commit in [false, true] {
         let (ask, workspace) = world.open(&task("t"), 2 + u64::from(has_commit)).await;
         let nested = workspace.path.join("vendor/lib");
@@ -132,6 +138,8 @@ async fn a_lease_that_is_over_seals_nothing() {
     let (new, _) = world.open(&task("t"), 2).await;
     assert!(world.run.seal(&old, &workspace).await.is_err());
     assert!(world.run.keep(&old, &workspace).await.is_err());
+    let err = world.run.open(&old).await.unwrap_err();
+    assert!(err.chain().contains("does not belong to lease 1"), "{}", err.chain());
     write(&workspace.path, "x", "x");
     world.fence(&task("t"), 3).await;
     let err = world.run.seal(&new, &workspace).await.unwrap_err();
@@ -176,4 +184,27 @@ async fn a_long_difference_is_cut_and_that_is_said() {
     assert!(change.diff.len() <= 1_000, "{}", change.diff.len());
     assert_eq!(change.files, ["long", "short"]);
     assert!(change.cut.unwrap().contains("a/long"));
+}
+
+#[tokio::test]
+async fn a_repository_with_submodules_and_paths_that_are_no_text_works() {
+    let prepare = |repo: &std::path::Path| {
+        let head = git(repo, ["rev-parse", "HEAD"]);
+        git(repo, ["update-index", "--add", "--cacheinfo", &format!("160000,{head},vendor/sub")]);
+        write(repo, ".gitmodules", "[submodule \"sub\"]\n\tpath = vendor/sub\n\turl = ../x\n");
+        git(repo, ["add", ".gitmodules"]);
+        git(repo, ["commit", "-qm", "a submodule"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let spec = scoped("t", &["src"]);
+    let (ask, workspace) = world.open(&spec, 1).await;
+    let odd = std::ffi::OsStr::from_bytes(b"src/\xff\xfe");
+    write(&workspace.path, odd, "x\n");
+    let sealed = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert_eq!(world.run.change(&sealed).await.unwrap().files.len(), 1);
+    let ask = world.ask(&spec, 2, Start::On(sealed.clone()));
+    let workspace = world.run.open(&ask).await.unwrap();
+    assert!(workspace.path.join(odd).exists() && workspace.path.join("vendor/sub").is_dir());
+    assert!(world.run.differing(&workspace, &sealed.change).await.unwrap().is_empty());
+    world.merge(&spec, 2, &sealed).await;
 }
