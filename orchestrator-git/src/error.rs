@@ -79,6 +79,19 @@ pub enum GitError {
         /// Where.
         worktree: PathBuf,
     },
+    /// The branch that the run merged into is not there any more.
+    #[error(
+        "branch `{branch}` was deleted, though the run merged into it: `git branch {branch} {last}` brings it back, \
+         `git update-ref -d {record}` lets the run begin anew"
+    )]
+    BranchGone {
+        /// The branch.
+        branch: String,
+        /// Where it stood after the last merge.
+        last: String,
+        /// The ref that says so.
+        record: String,
+    },
     /// The place for workspaces lies where it must not.
     #[error("workspaces cannot be in {}, {why}: choose a directory outside the repository", root.display())]
     Root {
@@ -179,6 +192,7 @@ impl GitError {
         match self {
             Self::Start(err) => err.is_transient(),
             Self::BranchCheckedOut { .. }
+            | Self::BranchGone { .. }
             | Self::WorkspaceLost { .. }
             | Self::Locked { .. }
             | Self::Ended { .. }

@@ -57,7 +57,8 @@ impl Integrator for GitRun {
             // What is not even there was never merged.
             return Ok(false);
         }
-        Ok(self.0.git.is_ancestor(change.as_str(), &self.0.integration).await?)
+        let head = self.0.head().await?;
+        Ok(self.0.git.is_ancestor(change.as_str(), head.as_str()).await?)
     }
 
     async fn greatest_fence(&self, run: &RunId) -> Result<FencingToken, PortError> {
@@ -220,8 +221,11 @@ impl Inner {
                 return Err(GitError::BranchCheckedOut { branch, worktree });
             }
             let lines = format!(
-                "verify {} {}\nupdate {} {merged} {onto}\n",
-                fence.name, fence.oid, self.integration
+                "verify {} {}\nupdate {} {merged} {onto}\nupdate {} {merged}\n",
+                fence.name,
+                fence.oid,
+                self.integration,
+                self.refs.merged()
             );
             let moved = self.git.transact(&lines).await?;
             if moved.code == 0 {

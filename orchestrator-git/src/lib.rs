@@ -19,7 +19,8 @@
 //!   removed by a reset.
 //!
 //! The refs of a run: `task/<slug>` is a task's last candidate, `fence/<slug>` a blob with the
-//! number of its last lease, `kept/<slug>/…` what is not merged.
+//! number of its last lease, `kept/<slug>/…` what is not merged, and `merged` where the branch stood
+//! after the last merge.
 
 mod conflict;
 mod convert;

@@ -73,6 +73,11 @@ impl Refs {
         format!("{}/fence", self.root)
     }
 
+    /// Where the branch that is merged into stood after the last merge.
+    pub(crate) fn merged(&self) -> String {
+        format!("{}/merged", self.root)
+    }
+
     /// The task's last candidate.
     pub(crate) fn task(&self, task: &TaskId) -> String {
         format!("{}/task/{}", self.root, task.slug())

@@ -131,7 +131,7 @@ impl GitRun {
         let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
         let integration = format!("refs/heads/{integration}");
         let refs = Refs::of(&config.run);
-        check_integration(&git, &integration, &start).await?;
+        check_integration(&git, &refs, &integration, &start).await?;
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         let roots = &mut git.caller.lock_roots;
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
@@ -175,7 +175,7 @@ impl Inner {
             let name = &self.integration;
             let mut found = self.git.find_ref(name).await?;
             if found.is_none() {
-                let start = head_of(&self.git, &self.target).await?;
+                let start = self.beginning().await?;
                 let made = self.git.transact(&format!("create {name} {start}\n")).await?;
                 found = self.git.find_ref(name).await?;
                 if found.is_none() {
@@ -191,8 +191,14 @@ impl Inner {
     pub(crate) async fn head(&self) -> Result<Oid, GitError> {
         match self.git.find_ref(&self.integration).await? {
             Some(found) => Ok(found.oid),
-            None => head_of(&self.git, &self.target).await,
+            None => self.beginning().await,
         }
+    }
+
+    /// Where a branch begins that is not there yet.
+    async fn beginning(&self) -> Result<Oid, GitError> {
+        refuse_gone(&self.git, &self.refs, &self.integration).await?;
+        head_of(&self.git, &self.target).await
     }
 
     /// The lock that keeps two calls out of one workspace.
@@ -258,15 +264,33 @@ async fn head_of(git: &Git, branch: &str) -> Result<Oid, GitError> {
 }
 
 /// Refuses a branch that cannot be merged into; tries whether it can be made, and takes that back.
-async fn check_integration(git: &Git, name: &str, start: &Oid) -> Result<(), GitError> {
+async fn check_integration(
+    git: &Git,
+    refs: &Refs,
+    name: &str,
+    start: &Oid,
+) -> Result<(), GitError> {
     let found = git.find_ref(name).await?;
     if found.is_none() {
+        refuse_gone(git, refs, name).await?;
         let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
         if tried.code != 0 {
             return Err(GitError::BranchName { branch: short(name) });
         }
     }
     refuse_checked_out(found, name)
+}
+
+/// Refuses to make a branch anew that the run has merged into: what was merged would be missing.
+async fn refuse_gone(git: &Git, refs: &Refs, name: &str) -> Result<(), GitError> {
+    match git.find_ref(&refs.merged()).await? {
+        Some(last) => Err(GitError::BranchGone {
+            branch: short(name),
+            last: last.oid.to_string(),
+            record: last.name,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a branch that is checked out somewhere: moving it would pull the rug from under a person.

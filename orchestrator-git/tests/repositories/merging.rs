@@ -2,6 +2,7 @@
 
 use orchestrator_core::port::{Applied, Integrator as _, Proposal, Start, Workspaces as _};
 use orchestrator_core::{ChangeId, FencingToken};
+use orchestrator_git::GitRun;
 
 use crate::world::{World, candidate, clean, conflict, git, scoped, task, write};
 
@@ -222,4 +223,42 @@ async fn a_change_that_is_nowhere_is_not_merged() {
     let mut ask = world.ask(&task("t"), 1, Start::OnTarget);
     ask.run = wrong;
     assert!(world.run.open(&ask).await.is_err());
+}
+
+#[tokio::test]
+async fn p17_a_merge_that_is_killed_at_any_moment_happens_once() {
+    let world = World::new().await;
+    for number in 0..12_u64 {
+        let spec = task(&format!("t{number}"));
+        let token = number * 2 + 1;
+        let sealed = world.work(&spec, token, &[(&format!("src/{number}"), "x\n")]).await;
+        world.fence(&spec, token).await;
+        let (intent, _) = clean(world.propose(&spec, token, &sealed).await);
+        let (id, limit) = (world.run_id(), std::time::Duration::from_millis(number * 2));
+        let applying = world.run.apply(&id, &spec.id, FencingToken(token), &intent);
+        drop(tokio::time::timeout(limit, applying).await);
+        world.fence(&spec, token + 1).await;
+        if !world.run.is_merged(&intent.merged).await.unwrap() {
+            world.merge(&spec, token + 1, &sealed).await;
+        }
+        assert_eq!(world.merges_of(spec.id.as_str()), 1, "killed after {limit:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_branch_that_somebody_deleted_is_not_quietly_begun_anew() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "x\n")]).await;
+    let intent = world.merge(&task("one"), 1, &one).await;
+    git(&world.repo, ["branch", "-q", "-D", "orchestrator/r"]);
+    let ask = world.ask(&task("two"), 2, Start::OnTarget);
+    assert!(world.run.open(&ask).await.is_err());
+    assert!(world.run.is_merged(&intent.merged).await.is_err());
+    let config = World::config(&world.repo, world.dir.path());
+    let err = GitRun::open(config).await.unwrap_err().to_string();
+    let remedy = format!("git branch orchestrator/r {}", intent.merged);
+    assert!(err.contains(&remedy), "{err}");
+    git(&world.repo, remedy.split(' ').skip(1));
+    let workspace = world.again().await.open(&ask).await.unwrap();
+    assert_eq!(workspace.base, intent.merged);
 }

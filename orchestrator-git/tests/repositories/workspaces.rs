@@ -269,3 +269,35 @@ async fn an_agent_may_leave_git_in_any_state() {
     write(&workspace.path, "x", "x");
     candidate(world.run.seal(&ask, &workspace).await.unwrap());
 }
+
+#[tokio::test]
+async fn p19_an_opening_that_is_killed_at_any_moment_loses_nothing() {
+    let world = World::with(
+        |repo| {
+            for number in 0..200 {
+                write(repo, format!("lib/{number}"), "x\n".repeat(number));
+            }
+            git(repo, ["add", "-A"]);
+            git(repo, ["commit", "-qm", "many files"]);
+        },
+        |_| {},
+    )
+    .await;
+    let mut token = 1;
+    for delay in (0..120).step_by(5) {
+        let (_, workspace) = world.open(&task("t"), token).await;
+        let work = format!("work {token}");
+        write(&workspace.path, "src/a.rs", &work);
+        // Git is killed, and what it left stays.
+        let ask = world.ask(&task("t"), token + 1, Start::OnTarget);
+        let limit = std::time::Duration::from_millis(delay);
+        drop(tokio::time::timeout(limit, world.run.open(&ask)).await);
+        let (_, again) = world.open(&task("t"), token + 2).await;
+        assert_eq!(git(&again.path, ["status", "--porcelain"]), "");
+        let kept = world.show(&format!("refs/orchestrator/r/kept/t/1-{token}:src/a.rs"));
+        assert_eq!(kept, work, "killed after {delay} ms");
+        token += 3;
+    }
+    let wrong = world.refs().lines().filter(|name| name.contains("/kept/")).count();
+    assert_eq!(wrong, 24, "nothing else was taken for work: {}", world.refs());
+}
