@@ -23,7 +23,7 @@ pub struct Advice<'a> {
     /// Where an answer belongs, so that the next attempt reads it.
     pub answer: &'a str,
     /// The command that has a task tried again.
-    pub retry: &'a dyn Fn(&TaskId) -> String,
+    pub retry: &'a (dyn Fn(&TaskId) -> String + Sync),
 }
 
 impl std::fmt::Debug for Advice<'_> {

@@ -1,0 +1,122 @@
+//! What can be said on the command line.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use orchestrator_core::Usd;
+
+/// Runs a plan of tasks to merged commits: agents in worktrees, verified, reviewed, merged.
+///
+/// Without options it makes a repository and a plan of its own, and a stand-in plays the agent, so
+/// that no account is needed.
+#[derive(Debug, Parser)]
+#[command(name = "full_pipeline", after_help = AFTER)]
+pub(crate) struct Options {
+    /// Where the run is kept; otherwise a fresh directory, which is named.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Go on with the run that is in --dir.
+    #[arg(long, requires = "dir")]
+    pub(crate) resume: bool,
+    /// Try an escalated task again; give it once for each.
+    #[arg(long, value_name = "TASK", requires = "resume")]
+    pub(crate) retry: Vec<String>,
+    /// Who works.
+    #[arg(long, value_enum, default_value = "stand-in")]
+    pub(crate) agent: Agent,
+    /// The program of the real agent.
+    #[arg(long, value_name = "PATH", default_value = "claude")]
+    pub(crate) claude_bin: PathBuf,
+    /// The model of the real agent.
+    #[arg(long, required_if_eq("agent", "claude"))]
+    pub(crate) model: Option<String>,
+    /// The agent runs in a container or VM and may do anything there.
+    #[arg(long)]
+    pub(crate) sandboxed: bool,
+    /// A repository of yours. Its checkout is not touched; merges go to a branch.
+    #[arg(long, value_name = "PATH", requires = "plan")]
+    pub(crate) repo: Option<PathBuf>,
+    /// The tasks for --repo, as JSON.
+    #[arg(long, value_name = "FILE", requires = "repo")]
+    pub(crate) plan: Option<PathBuf>,
+    /// Templates of prompts, which take the place of the built-in ones.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) templates: Option<PathBuf>,
+    /// A document of the repository that every agent gets, in place of CONVENTIONS.md, INTERFACES.md
+    /// and DECISIONS.md; give it once for each.
+    #[arg(long, value_name = "PATH", conflicts_with = "no_documents")]
+    pub(crate) document: Vec<PathBuf>,
+    /// Agents get no documents.
+    #[arg(long)]
+    pub(crate) no_documents: bool,
+    /// A path that no task may change, whatever its scope says; give it once for each.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) protect: Vec<String>,
+    /// How many agents work at once.
+    #[arg(long, value_name = "N", default_value = "4")]
+    pub(crate) max_concurrent: NonZeroU32,
+    /// The most that the run may spend, in US dollars.
+    #[arg(long, value_name = "X", value_parser = usd, allow_negative_numbers = true)]
+    pub(crate) budget_usd: Option<Usd>,
+}
+
+/// Who works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Agent {
+    /// A program of this example that speaks the protocol of `claude`, without a model.
+    StandIn,
+    /// The real `claude`.
+    Claude,
+}
+
+const AFTER: &str = "\
+It leaves in the directory: repo/ (its own repository), run.db (the run), report.json, ESCALATED.md, and the
+logs of each stage in stages/<task>/.
+
+Exit codes: 0 all done, 1 finished with tasks that wait for a person, 2 unusable input and nothing was started,
+3 the run broke off (it can go on with --resume), 130 stopped by a person (--resume goes on).";
+
+fn usd(text: &str) -> Result<Usd, String> {
+    let dollars = text.parse::<f64>().map_err(|err| err.to_string())?;
+    Usd::from_dollars(dollars).ok_or_else(|| "not an amount of dollars".to_owned())
+}
+
+impl Options {
+    /// The command that started this, with `--resume` and whatever else is to be added, for people
+    /// to copy.
+    pub(crate) fn again(&self, dir: &std::path::Path, more: &[&str]) -> String {
+        let mut words: Vec<String> = vec!["cargo run --example full_pipeline --".to_owned()];
+        let mut put = |flag: &str, value: &std::ffi::OsStr| {
+            words.push(flag.to_owned());
+            words.push(orchestrator_cli::shell_word(&value.to_string_lossy()));
+        };
+        put("--dir", dir.as_os_str());
+        if self.agent == Agent::Claude {
+            put("--agent", "claude".as_ref());
+            put("--claude-bin", self.claude_bin.as_os_str());
+        }
+        if let Some(model) = &self.model {
+            put("--model", model.as_ref());
+        }
+        if let (Some(repo), Some(plan)) = (&self.repo, &self.plan) {
+            put("--repo", repo.as_os_str());
+            put("--plan", plan.as_os_str());
+        }
+        if let Some(templates) = &self.templates {
+            put("--templates", templates.as_os_str());
+        }
+        self.document.iter().for_each(|path| put("--document", path.as_os_str()));
+        self.protect.iter().for_each(|pattern| put("--protect", pattern.as_ref()));
+        for (given, flag) in
+            [(self.no_documents, "--no-documents"), (self.sandboxed, "--sandboxed")]
+        {
+            if given {
+                words.push(flag.to_owned());
+            }
+        }
+        words.push("--resume".to_owned());
+        words.extend(more.iter().map(|word| orchestrator_cli::shell_word(word)));
+        words.join(" ")
+    }
+}

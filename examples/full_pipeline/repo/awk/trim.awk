@@ -1,0 +1,6 @@
+# Takes the blanks away around each line. No variables.
+{
+    sub(/^[ \t]+/, "")
+    sub(/[ \t]+$/, "")
+    print
+}

@@ -1,0 +1,164 @@
+//! What the run of the example comes to, whatever happens on the way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use crate::program::Bench;
+
+const DONE: [&str; 13] = [
+    "port-box",
+    "port-chars",
+    "port-columns",
+    "port-count",
+    "port-csv",
+    "port-indent",
+    "port-num",
+    "port-stats",
+    "port-table",
+    "port-tk",
+    "port-trim",
+    "port-uniq",
+    "port-wrap",
+];
+
+/// The one outcome: 13 tasks merged once each, one escalated, two blocked by it.
+pub(crate) fn assert_outcome(bench: &Bench) {
+    let mut expected: BTreeMap<String, String> =
+        DONE.iter().map(|id| ((*id).to_owned(), "done".to_owned())).collect();
+    for (id, state) in
+        [("port-agenda", "blocked"), ("port-calendar", "blocked"), ("port-dates", "escalated")]
+    {
+        expected.insert(id.to_owned(), state.to_owned());
+    }
+    assert_eq!(bench.states(), expected);
+    assert_eq!(merged(bench, "main"), DONE);
+    assert_eq!(bench.git("run/repo", &["status", "--porcelain"]), "");
+    for id in DONE {
+        // The program does what the plan asked for: each test passes on what was merged.
+        let module = id.strip_prefix("port-").unwrap();
+        let test = std::process::Command::new("sh")
+            .arg(format!("tests/{module}.sh"))
+            .current_dir(bench.path("run/repo"))
+            .output()
+            .unwrap();
+        assert!(test.status.success(), "{}", String::from_utf8_lossy(&test.stdout));
+    }
+    let page = fs::read_to_string(bench.dir().join("ESCALATED.md")).unwrap();
+    for part in
+        ["port-dates", "the day or the month", "`port-calendar`", "`port-agenda`", "--retry"]
+    {
+        assert!(page.contains(part), "{part} is not in:\n{page}");
+    }
+    assert_eq!(bench.processes(), Vec::<String>::new());
+}
+
+/// The tasks in the trailers of a branch's commits, sorted.
+pub(crate) fn merged(bench: &Bench, branch: &str) -> Vec<String> {
+    let format = "--format=%(trailers:key=Orchestrator-Task,valueonly)";
+    let log = bench.git("run/repo", &["log", format, branch]);
+    let mut ids: Vec<String> =
+        log.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+    ids.sort();
+    ids
+}
+
+#[test]
+fn p17_a_plan_ends_in_one_commit_for_each_task_a_question_and_what_it_blocks() {
+    let bench = Bench::new();
+    let ended = bench.run(&[]);
+    ended.assert_code(1);
+    assert!(ended.took < Duration::from_secs(60), "{:?}", ended.took);
+    assert!(ended.stderr.contains("stand-in"), "{}", ended.stderr);
+    assert_outcome(&bench);
+
+    let report = bench.report();
+    let number = |name: &str| report[name].as_u64().unwrap();
+    let counts = ["done", "escalated", "blocked", "cancelled", "open"].map(number);
+    assert_eq!((report["state"].as_str(), counts), (Some("failed"), [13, 1, 2, 0, 0]));
+    // 13 tasks and two second attempts, each with a run; a review of each but the one that failed
+    // its verification; and the run that ended in a question.
+    assert_eq!((number("attempts"), number("agent_runs")), (16, 16 + 14));
+    assert!(report["cost_usd"].as_f64().unwrap() > 0.1);
+    for task in report["tasks"].as_array().unwrap() {
+        let commit = task["merge_commit"].as_str();
+        assert_eq!(commit.is_some(), task["state"] == "done", "{task}");
+        if let Some(commit) = commit {
+            bench.git("run/repo", &["merge-base", "--is-ancestor", commit, "main"]);
+        }
+    }
+}
+
+#[test]
+fn the_second_attempt_passes_because_it_is_told_why_the_first_one_did_not() {
+    let bench = Bench::new();
+    bench.run(&[]).assert_code(1);
+    // The verify command's output is what the next prompt has as last_error, and the reviewer's
+    // findings are.
+    for (task, words) in [("port-csv", "FAIL: doubled quotes"), ("port-columns", "Rule 2 of CONV")]
+    {
+        let stages = bench.dir().join("stages").join(task);
+        let prompts: Vec<String> = sorted(&stages)
+            .iter()
+            .filter(|stage| stage.ends_with("-run"))
+            .map(|stage| fs::read_to_string(stages.join(stage).join("prompt.md")).unwrap())
+            .collect();
+        assert_eq!(prompts.len(), 2, "{task}");
+        assert!(!prompts[0].contains("<last_error>"), "{}", prompts[0]);
+        let (_, error) = prompts[1].split_once("<last_error>").unwrap();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+fn sorted(dir: &std::path::Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_answer_lets_what_was_blocked_go_on() {
+    let bench = Bench::new();
+    bench.run(&[]).assert_code(1);
+    let branch = format!("orchestrator/{}", bench.report()["run"].as_str().unwrap());
+    let answer = bench.path("answer");
+    bench.git("run/repo", &["worktree", "add", answer.to_str().unwrap(), &branch]);
+    let file = answer.join("DECISIONS.md");
+    let decisions = fs::read_to_string(&file).unwrap() + "- 4: in a date, the day comes first.\n";
+    fs::write(&file, decisions).unwrap();
+    bench.git("answer", &["commit", "--quiet", "--all", "--message", "The day comes first"]);
+    bench.git("run/repo", &["worktree", "remove", answer.to_str().unwrap()]);
+
+    bench.run(&["--resume", "--retry", "port-dates"]).assert_code(0);
+    assert_eq!(merged(&bench, "main").len(), 16);
+    assert!(bench.states().values().all(|state| state == "done"));
+    let page = fs::read_to_string(bench.dir().join("ESCALATED.md")).unwrap();
+    assert!(page.contains("Nothing is escalated"), "{page}");
+}
+
+#[test]
+fn a_run_that_has_ended_is_looked_at_again_without_changing() {
+    let bench = Bench::new();
+    bench.run(&[]).assert_code(1);
+    let head = bench.git("run/repo", &["rev-parse", "main"]);
+    bench.run(&["--resume"]).assert_code(1);
+    assert_outcome(&bench);
+    assert_eq!(bench.git("run/repo", &["rev-parse", "main"]), head);
+}
+
+#[test]
+fn p10_a_budget_that_covers_no_stage_parks_the_run_and_says_how_to_go_on() {
+    let bench = Bench::new();
+    let ended = bench.run(&["--budget-usd", "0.5"]);
+    ended.assert_code(1);
+    assert!(
+        ended.stdout.contains("budget") && ended.stdout.contains("--resume"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(bench.report()["agent_runs"], 0);
+    bench.run(&["--resume", "--budget-usd", "100"]).assert_code(1);
+    assert_outcome(&bench);
+}

@@ -1,0 +1,78 @@
+//! Ctrl-C, and two starts at once.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::outcome::assert_outcome;
+use crate::program::Bench;
+
+#[test]
+fn p20_a_stop_is_clean_quick_and_leaves_no_process_and_the_run_goes_on() {
+    let bench = Bench::new();
+    let cues =
+        ["passed already", "port-chars · run", "port-num · verify", "merged", "port-box · run"];
+    for (at, (cue, signal)) in cues
+        .iter()
+        .zip([Signal::INT, Signal::INT, Signal::TERM, Signal::HUP, Signal::INT])
+        .enumerate()
+    {
+        let mut start = bench.start(if at == 0 { &[] } else { &["--resume"] });
+        let still_runs = start.until(|said| said.contains(cue) || said.lines().count() > 12);
+        assert!(still_runs, "it ended before `{cue}`");
+        let asked = Instant::now();
+        start.signal(signal);
+        start.wait().assert_code(130);
+        assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+        assert_eq!(bench.processes(), Vec::<String>::new());
+    }
+    bench.run(&["--resume"]).assert_code(1);
+    assert_outcome(&bench);
+}
+
+#[test]
+fn a_stop_before_anything_ran_leaves_a_run_that_begins_later() {
+    let bench = Bench::new();
+    let mut start = bench.start(&[]);
+    assert!(start.until(|said| said.contains("stand-in")));
+    start.signal(Signal::INT);
+    let ended = start.wait();
+    // In the first moments the signal still has its usual effect.
+    assert!(ended.code().is_none_or(|code| code == 130), "{}", ended.stderr);
+    bench.run(&["--resume"]).assert_code(1);
+    assert_outcome(&bench);
+}
+
+#[test]
+fn p20_asked_twice_it_ends_at_once_and_what_it_left_is_ended_by_the_next_start() {
+    let bench = Bench::new();
+    let mut start = bench.start(&[]);
+    assert!(start.until(|said| said.contains("starts     port-num")));
+    let asked = Instant::now();
+    start.signal(Signal::INT);
+    start.until(|said| said.contains("once more"));
+    start.signal(Signal::INT);
+    start.wait().assert_code(130);
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    bench.run(&["--resume"]).assert_code(1);
+    assert_outcome(&bench);
+}
+
+#[test]
+fn p1_a_second_start_on_the_same_run_is_told_who_has_it_and_changes_nothing() {
+    let bench = Bench::new();
+    let mut first = bench.start(&[]);
+    assert!(first.until(|said| said.contains("starts")));
+    for arguments in [&[] as &[&str], &["--resume"]] {
+        let second = bench.run(arguments);
+        second.assert_code(2);
+        let holder = format!("process {}", first.pid());
+        assert!(
+            second.stderr.contains(&holder) && second.stderr.contains("run.db"),
+            "{}",
+            second.stderr
+        );
+    }
+    first.wait().assert_code(1);
+    assert_outcome(&bench);
+}
