@@ -35,6 +35,8 @@ impl Swept {
 
 /// How long killed processes may take to be gone; one that hangs in the kernel takes longer.
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
+/// How long a tree is hunted that goes on starting processes meanwhile.
+const HUNTED_WITHIN: Duration = Duration::from_secs(60);
 /// How soon one looks again, at first and at last.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(200);
@@ -63,9 +65,11 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
         sleep(pause).await;
         pause = (pause * 2).min(LOOK_AGAIN_MAX);
     }
-    let killed_until = after(KILLED_WITHIN);
+    let hunted_until = after(HUNTED_WITHIN);
+    let mut killed_until = after(KILLED_WITHIN);
     let mut pause = LOOK_AGAIN;
     for round in 0.. {
+        let known = swept.found.len();
         if round < SHARED_ROUNDS {
             kill_frozen(seeds, &mut swept).await;
         } else {
@@ -76,6 +80,10 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
         let members = look(seeds, &mut swept).await;
         if members.is_empty() {
             return swept;
+        }
+        if swept.found.len() > known {
+            killed_until = after(KILLED_WITHIN).min(hunted_until);
+            pause = LOOK_AGAIN;
         }
         if Instant::now() >= killed_until {
             swept.left = members.iter().map(|id| id.pid).collect();
@@ -122,7 +130,7 @@ async fn kill_frozen(seeds: &Seeds, swept: &mut Swept) {
 /// Stops each member in the moment it is seen, then kills all: for those who are there for an instant
 /// only, and would be gone by the end of the look.
 async fn kill_at_sight(seeds: &Seeds, swept: &mut Swept) {
-    let (seeds, mut known) = (seeds.clone(), std::mem::take(&mut swept.found));
+    let (seeds, mut known) = (seeds.clone(), swept.found.clone());
     let kill = move || {
         let spared = this_line();
         for _ in 0..SIGHT_ROUNDS_MAX {
@@ -148,7 +156,9 @@ async fn kill_at_sight(seeds: &Seeds, swept: &mut Swept) {
         }
         known
     };
-    swept.found = tokio::task::spawn_blocking(kill).await.unwrap_or_default();
+    if let Ok(known) = tokio::task::spawn_blocking(kill).await {
+        swept.found = known;
+    }
 }
 
 /// How often one looks again when a look found nobody but may have missed somebody.
