@@ -5,5 +5,6 @@ mod crash;
 mod input;
 mod outcome;
 mod program;
+mod real_claude;
 mod repository;
 mod stop;

@@ -51,12 +51,18 @@ impl Bench {
     }
 
     pub(crate) fn start(&self, arguments: &[&str]) -> Start {
+        self.start_with(arguments, &[])
+    }
+
+    /// Starts it with these variables beside those of the test.
+    fn start_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Start {
         let number = fs::read_dir(self.root.path()).unwrap().count();
         let [stdout, stderr] = ["out", "err"].map(|kind| self.path(&format!("{number}.{kind}")));
         let child = Command::new(example())
             .arg("--dir")
             .arg(self.dir())
             .args(arguments)
+            .envs(environment.iter().copied())
             .current_dir(self.root.path())
             .stdin(Stdio::null())
             .stdout(File::create(&stdout).unwrap())
@@ -68,6 +74,10 @@ impl Bench {
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Ended {
         self.start(arguments).wait()
+    }
+
+    pub(crate) fn run_with(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Ended {
+        self.start_with(arguments, environment).wait()
     }
 
     /// The states of all tasks, from the report.
