@@ -46,7 +46,13 @@ impl Engine {
         let cost = report.cost.settle(lease.reserved);
         let mut end = End { now, run, record, report, cost, decision: Decision::of(now, vec![]) };
         match &report.outcome {
-            Outcome::Passed => end.passed(),
+            Outcome::Passed => {
+                end.passed();
+                if usize::from(record.stage) + 1 < self.stages(record) && self.is_spent(run, record)
+                {
+                    end.escalate(Cause::DispatchesUsed, None);
+                }
+            }
             Outcome::Rejected { feedback, restart } => {
                 let text = end.blob(feedback);
                 end.push(EventKind::Rejected {
@@ -66,6 +72,8 @@ impl Engine {
                     && record.signature == Some(signature(feedback))
                 {
                     end.escalate(Cause::SameFailure, Some(text));
+                } else if self.is_spent(run, record) {
+                    end.escalate(Cause::DispatchesUsed, Some(text));
                 }
                 end.trip_breaker();
             }
@@ -107,7 +115,7 @@ impl Engine {
             until,
             session: end.report.session.clone(),
         });
-        if record.dispatches >= self.dispatches_max(run, &record.id, record) {
+        if self.is_spent(run, record) {
             end.escalate(Cause::DispatchesUsed, None);
         } else if reason != Interruption::Shutdown
             && reason != Interruption::UsageLimit
@@ -181,16 +189,15 @@ impl Engine {
         plan.saturating_add(record.extra.retries)
     }
 
-    /// Grants that a task may have.
-    pub(super) fn dispatches_max(
-        &self,
-        run: &RunRecord,
-        task: &TaskId,
-        record: &TaskRecord,
-    ) -> u32 {
-        let Some(entry) = self.entry(task) else { return 0 };
-        let plan = run.rules.dispatches_max(entry.pipeline.stages().len(), entry.spec.max_retries);
-        plan.saturating_add(record.extra.dispatches)
+    /// Whether the task was granted as often as it may be.
+    fn is_spent(&self, run: &RunRecord, record: &TaskRecord) -> bool {
+        let retries = self.entry(&record.id).map_or(0, |entry| entry.spec.max_retries);
+        let plan = run.rules.dispatches_max(self.stages(record), retries);
+        record.dispatches >= plan.saturating_add(record.extra.dispatches)
+    }
+
+    fn stages(&self, record: &TaskRecord) -> usize {
+        self.entry(&record.id).map_or(0, |entry| entry.pipeline.stages().len())
     }
 
     fn pool_of(&self, record: &TaskRecord) -> Option<PoolName> {

@@ -1,0 +1,154 @@
+//! The engine's rules, one at a time.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orchestrator_core::{
+    AGENTS, Answer, Candidate, Cause, ChangeId, ClockReading, Command, CommandId, Cost,
+    EVENT_BYTES_MAX, Engine, EventKind, FencingToken, Grant, Interruption, Outcome, Owner, OwnerId,
+    ParkReason, Phase, Plan, PoolName, Reason, Restart, RetryRules, RunId, RunState, StageReport,
+    TaskId, TaskSpec, Timestamp, Usd, VerifyCommand, WallTime,
+};
+
+fn id(text: &str) -> TaskId {
+    TaskId::parse(text).unwrap()
+}
+
+fn owner(pid: u32) -> Owner {
+    let id = OwnerId::parse(&format!("host/{pid}")).unwrap();
+    Owner { id, host: "host".into(), boot_id: "boot".into(), pid, start_time: 0 }
+}
+
+fn plan(edges: &[(&str, &[&str])]) -> Plan {
+    let tasks = edges.iter().map(|(name, depends_on)| {
+        let mut spec = TaskSpec::new(id(name));
+        spec.depends_on = depends_on.iter().map(|name| id(name)).collect();
+        spec.verify = Some(VerifyCommand::Shell("true".into()));
+        spec
+    });
+    Plan { tasks: tasks.collect(), ..Plan::default() }
+}
+
+/// An engine whose every command is committed at once.
+struct World {
+    engine: Engine,
+    now: u64,
+    commands: u64,
+    events: Vec<EventKind>,
+}
+
+impl World {
+    fn new(plan: Plan) -> Self {
+        Self::with_rules(plan, RetryRules::default())
+    }
+
+    fn with_rules(plan: Plan, rules: RetryRules) -> Self {
+        let engine = Engine::new(RunId::parse("test").unwrap());
+        let mut world = Self { engine, now: 0, commands: 0, events: Vec::new() };
+        world.tell(&Command::CreateRun { rules });
+        world.open(1, None);
+        world.tell(&Command::AddPlan { plan: Arc::new(plan) });
+        world
+    }
+
+    fn tell(&mut self, command: &Command) -> Answer {
+        self.commands += 1;
+        let name = CommandId::parse(&format!("c{}", self.commands)).unwrap();
+        let answer = self.engine.submit(Timestamp(self.now), &name, command).unwrap();
+        if let Some(commit) = self.engine.batch() {
+            self.events.extend(commit.events.into_iter().map(|event| event.kind));
+            self.engine.accept();
+        }
+        assert_eq!(self.engine.audit(), Vec::<String>::new(), "after {command:?}");
+        answer
+    }
+
+    fn open(&mut self, pid: u32, ended: Option<OwnerId>) {
+        let reading = ClockReading { boot_id: "boot".into(), boot_ms: self.now, wall: WallTime(0) };
+        let (ttl, token_floor) = (Duration::from_secs(60), FencingToken(0));
+        self.tell(&Command::OpenDriver { owner: owner(pid), reading, ttl, token_floor, ended });
+    }
+
+    fn claim(&mut self) -> Option<Grant> {
+        match self.tell(&Command::Claim { owner: owner(1).id }) {
+            Answer::Granted(grant) => Some(*grant),
+            Answer::Done | Answer::Nothing | Answer::Refused(_) => None,
+        }
+    }
+
+    fn report(&mut self, grant: &Grant, outcome: Outcome) -> Answer {
+        self.report_with(grant, outcome, |_| {})
+    }
+
+    fn report_with(
+        &mut self,
+        grant: &Grant,
+        outcome: Outcome,
+        with: impl FnOnce(&mut StageReport),
+    ) -> Answer {
+        let change = |name: &str| ChangeId::parse(name).unwrap();
+        let passed = outcome == Outcome::Passed && grant.stage == 0;
+        let mut report = StageReport {
+            run: self.engine.id().clone(),
+            task: grant.task.clone(),
+            stage: grant.stage,
+            attempt: grant.attempt,
+            token: grant.token,
+            outcome,
+            cost: Cost::NONE,
+            session: None,
+            candidate: passed.then(|| Candidate { change: change("change"), base: change("base") }),
+            merged: None,
+            kept: None,
+            retry_at: None,
+        };
+        with(&mut report);
+        self.tell(&Command::Report(Box::new(report)))
+    }
+
+    fn phase(&self, task: &str) -> &Phase {
+        &self.engine.task(&id(task)).unwrap().phase
+    }
+
+    fn cause(&self, task: &str) -> Option<Cause> {
+        if let Phase::Escalated(escalation) = self.phase(task) {
+            return Some(escalation.cause);
+        }
+        None
+    }
+
+    fn state(&self) -> &RunState {
+        &self.engine.run().unwrap().state
+    }
+}
+
+fn interrupted(reason: Interruption) -> Outcome {
+    Outcome::Interrupted { reason, retry_at: None }
+}
+
+fn rejected(feedback: &str) -> Outcome {
+    Outcome::Rejected { feedback: feedback.into(), restart: Restart::OnCandidate }
+}
+
+#[test]
+fn p6_no_mixture_of_endings_is_granted_more_often_than_the_bound() {
+    let rules = RetryRules { dispatches_spare: 6, interruptions_max: 3, ..RetryRules::default() };
+    let mut world = World::with_rules(plan(&[("a", &[])]), rules.clone());
+    let task = TaskSpec::new(id("a"));
+    let max = rules.dispatches_max(4, task.max_retries);
+    // Interruptions of the kinds that are not counted one after the other, until one more would
+    // escalate; then all goes well but the last review.
+    while world.engine.task(&id("a")).unwrap().dispatches < max - 1 {
+        let grant = world.claim().unwrap();
+        world.report(&grant, interrupted(Interruption::Shutdown));
+    }
+    for attempt in 0..20 {
+        let Some(grant) = world.claim() else { break };
+        let last = grant.stage == 2;
+        let outcome = if last { rejected(&"x".repeat(attempt)) } else { Outcome::Passed };
+        world.report(&grant, outcome);
+    }
+    assert_eq!(world.cause("a"), Some(Cause::DispatchesUsed));
+    assert_eq!(world.engine.task(&id("a")).unwrap().dispatches, max);
+}
