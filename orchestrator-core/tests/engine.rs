@@ -152,3 +152,31 @@ fn p6_no_mixture_of_endings_is_granted_more_often_than_the_bound() {
     assert_eq!(world.cause("a"), Some(Cause::DispatchesUsed));
     assert_eq!(world.engine.task(&id("a")).unwrap().dispatches, max);
 }
+#[test]
+fn a_usage_limit_never_opens_a_pool_that_an_earlier_one_closed_for_longer() {
+    let mut world = World::new(plan(&[("a", &[]), ("b", &[])]));
+    let (a, b) = (world.claim().unwrap(), world.claim().unwrap());
+    let limit = || interrupted(Interruption::UsageLimit);
+    world.report_with(&a, limit(), |report| report.retry_at = Some(Timestamp(9_000_000)));
+    world.report(&b, limit());
+    let pool = PoolName::parse(AGENTS).unwrap();
+    let closed = Reason::PoolClosed { pool, until: Timestamp(9_000_000) };
+    assert_eq!(world.engine.explain(Timestamp(8_999_999), &id("a")), [closed]);
+    assert_eq!(world.engine.next_wake(), Some(Timestamp(9_000_000)));
+    world.now = 9_000_000;
+    let again = world.claim().unwrap();
+    assert_eq!((again.attempt, again.workspace), (1, Some(a.token)), "the same attempt goes on");
+}
+#[test]
+fn a_usage_limit_that_says_no_time_or_a_past_one_waits_for_long_and_spends_no_dispatches() {
+    for said in [None, Some(Timestamp(0)), Some(Timestamp(u64::MAX))] {
+        let mut world = World::new(plan(&[("a", &[])]));
+        world.now = 1_000;
+        let grant = world.claim().unwrap();
+        let limit = interrupted(Interruption::UsageLimit);
+        world.report_with(&grant, limit, |report| report.retry_at = said);
+        let wait = world.engine.next_wake().unwrap().since(Timestamp(world.now));
+        let (least, most) = (RetryRules::default().backoff_max, Duration::from_secs(8 * 86_400));
+        assert!((least..=most).contains(&wait), "{said:?}: {wait:?}");
+    }
+}

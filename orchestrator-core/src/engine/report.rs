@@ -1,5 +1,7 @@
 //! How a stage ended, and what that means for its task.
 
+use std::time::Duration;
+
 use super::Engine;
 use super::index::lease;
 use crate::command::{Answer, Decision, StageReport};
@@ -14,6 +16,8 @@ use crate::time::Timestamp;
 
 /// Longest `kept` of an escalation, in bytes.
 const KEPT_BYTES_MAX: usize = 1024;
+/// Longest wait that a result may ask for: the longest usage window, and a day for its clock.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl Engine {
     pub(super) fn decide_report(
@@ -98,14 +102,20 @@ impl Engine {
     ) {
         let (run, record) = (end.run, end.record);
         let count = record.interruptions.saturating_add(1);
-        let backoff = run.rules.backoff(now, &record.id, count);
-        let mut until = if reason.is_ours() { now } else { retry_at.unwrap_or(backoff) };
-        if reason == Interruption::UsageLimit {
-            // The account is closed, not the task: the pool waits, and the task with it.
-            if let Some(pool) = self.pool_of(record) {
-                end.push(EventKind::PoolClosed { pool, until });
-                until = now;
-            }
+        // What the time said is over, or further off than any window, says nothing.
+        let said = retry_at.filter(|at| *at > now).map(|at| at.min(now.after(RETRY_AFTER_MAX)));
+        let mut until = said.unwrap_or_else(|| run.rules.backoff(now, &record.id, count));
+        if reason.is_ours() {
+            until = now;
+        } else if reason == Interruption::UsageLimit
+            && let Some(pool) = self.pool_of(record)
+        {
+            // The account is closed, not the task: the pool waits, and the task with it. What an
+            // earlier result said of the account still holds.
+            let reopens = said.unwrap_or_else(|| now.after(run.rules.backoff_max));
+            let closed = self.pools.get(&pool).and_then(|known| known.closed_until);
+            end.push(EventKind::PoolClosed { pool, until: reopens.max(closed.unwrap_or(now)) });
+            until = now;
         }
         end.push(EventKind::Interrupted {
             task: record.id.clone(),
