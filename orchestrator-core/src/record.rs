@@ -200,7 +200,7 @@ pub struct RunRecord {
     pub anchor: Option<Anchor>,
     /// Its plans in the order they came.
     pub plans: Vec<PlanRef>,
-    /// Attempts in a row that ended at their first stage without passing it.
+    /// Attempts in a row that failed at their first stage; a question is no failure.
     pub first_stage_failures: u32,
     /// How many tasks are in which phase.
     pub counts: Counts,

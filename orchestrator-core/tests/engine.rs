@@ -180,3 +180,20 @@ fn a_usage_limit_that_says_no_time_or_a_past_one_waits_for_long_and_spends_no_di
         assert!((least..=most).contains(&wait), "{said:?}: {wait:?}");
     }
 }
+#[test]
+fn questions_do_not_trip_the_breaker_and_failures_do() {
+    let names: Vec<String> = (0..8).map(|number| format!("t{number}")).collect();
+    let edges: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    let rules = RetryRules { first_stage_failures_max: 3, ..RetryRules::default() };
+    let mut world = World::with_rules(plan(&edges), rules);
+    for _ in 0..3 {
+        let grant = world.claim().unwrap();
+        world.report(&grant, Outcome::Question { text: "which?".into() });
+    }
+    for _ in 0..3 {
+        assert_eq!(*world.state(), RunState::Active);
+        let grant = world.claim().unwrap();
+        world.report(&grant, Outcome::Fatal { error: "no such program".into() });
+    }
+    assert_eq!(*world.state(), RunState::Draining { reason: ParkReason::Breaker });
+}

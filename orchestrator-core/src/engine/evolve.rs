@@ -16,8 +16,8 @@ use crate::pipeline::{AGENTS, VERIFY};
 use crate::plan::Plan;
 use crate::policy::TaskGraph;
 use crate::record::{
-    Completion, Counts, Escalation, Extra, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord,
-    RunState, TaskRecord,
+    Cause, Completion, Counts, Escalation, Extra, OwnerRecord, Phase, PlanRef, PoolRecord,
+    RunRecord, RunState, TaskRecord,
 };
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
@@ -221,7 +221,7 @@ impl Engine {
     fn apply_escalated(&mut self, at: Timestamp, kind: &EventKind) {
         let EventKind::Escalated { task, token, cost, cause, text, kept } = kind else { return };
         self.settle(task, *cost);
-        if token.is_some() {
+        if token.is_some() && *cause == Cause::Fatal {
             self.count_first_stage_failure(task);
         }
         let escalation = Escalation { cause: *cause, text: text.clone(), kept: kept.clone() };
