@@ -197,3 +197,34 @@ fn questions_do_not_trip_the_breaker_and_failures_do() {
     }
     assert_eq!(*world.state(), RunState::Draining { reason: ParkReason::Breaker });
 }
+#[test]
+fn what_a_stopped_lease_really_cost_is_booked_once_whenever_it_becomes_known() {
+    let late = |cost: Cost, first: bool, expected: u64| {
+        let mut world = World::new(plan(&[("a", &[])]));
+        let grant = world.claim().unwrap();
+        let cap = grant.cap;
+        world.open(1, Some(owner(1).id));
+        let stopped = Command::Stopped { task: id("a"), token: grant.token };
+        let say = |world: &mut World| {
+            for _ in 0..2 {
+                world.report_with(&grant, Outcome::Passed, |report| report.cost = cost);
+            }
+        };
+        if first {
+            say(&mut world);
+            world.tell(&stopped);
+        } else {
+            world.tell(&stopped);
+            say(&mut world);
+        }
+        let run = world.engine.run().unwrap();
+        assert_eq!(run.spent, cap.plus(Usd(expected)), "{cost:?}, result first: {first}");
+        assert_eq!(run.reserved, Usd::ZERO);
+    };
+    let over = World::new(plan(&[("a", &[])])).claim().unwrap().cap.plus(Usd(7));
+    for first in [true, false] {
+        late(Cost::Known(over), first, 7);
+        late(Cost::AtLeast(over), first, 7);
+        late(Cost::Known(Usd(1)), first, 0);
+    }
+}

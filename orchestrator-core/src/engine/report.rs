@@ -321,18 +321,25 @@ fn late(now: Timestamp, record: &TaskRecord, report: &StageReport, reason: Stale
     if never_granted || said_before {
         return refused(now, reason);
     }
-    let cost = match report.cost {
-        Cost::Known(cost) if report.token == record.last_token && is_over(record) => {
-            cost.minus(record.settled)
-        }
-        Cost::Known(_) | Cost::AtLeast(_) => Usd::ZERO,
-    };
+    let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
+    let cost = booked_without(record, report.token).map_or(Usd::ZERO, |booked| seen.minus(booked));
     let (task, token) = (record.id.clone(), report.token);
     let event = EventKind::ResultRefused { task, token, reason, cost };
     Decision::answering(now, vec![event], Answer::Refused(reason))
 }
 
-/// Whether the record's last lease was settled without its own result.
-fn is_over(record: &TaskRecord) -> bool {
-    record.settled > Usd::ZERO && lease(&record.phase).is_none()
+/// What was booked, or will be, for a lease that ends without its own result; `None` when its
+/// result counts, or when too little is known of it.
+fn booked_without(record: &TaskRecord, token: FencingToken) -> Option<Usd> {
+    match &record.phase {
+        Phase::Stopping { lease, .. } => (lease.token == token).then_some(lease.reserved),
+        Phase::Leased(_) => None,
+        Phase::Open
+        | Phase::Deferred { .. }
+        | Phase::Done(_)
+        | Phase::Escalated(_)
+        | Phase::Cancelled => {
+            (record.last_token == token && record.settled > Usd::ZERO).then_some(record.settled)
+        }
+    }
 }
