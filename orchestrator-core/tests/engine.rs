@@ -228,3 +228,14 @@ fn what_a_stopped_lease_really_cost_is_booked_once_whenever_it_becomes_known() {
         late(Cost::Known(Usd(1)), first, 0);
     }
 }
+#[test]
+fn a_failed_run_is_complete_once_a_person_gives_up_what_failed() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let grant = world.claim().unwrap();
+    world.report(&grant, Outcome::Question { text: "which?".into() });
+    world.tell(&Command::Settle);
+    assert_eq!(*world.state(), RunState::Failed);
+    world.tell(&Command::Cancel { task: id("a"), actor: "me".into(), reason: "no use".into() });
+    world.tell(&Command::Settle);
+    assert_eq!(*world.state(), RunState::Completed);
+}

@@ -282,6 +282,7 @@ impl Engine {
             record.under_way = false;
             record.phase = Phase::Cancelled;
         });
+        self.change_run(reopen);
     }
 
     /// Ends the money side of a task's lease.
@@ -535,7 +536,7 @@ fn limit_default(pool: &PoolName) -> u32 {
     }
 }
 
-/// A run that was over has something to do again.
+/// A run that was over may have something to do again, or may be over in another way.
 fn reopen(run: &mut RunRecord) {
     if matches!(run.state, RunState::Completed | RunState::Failed) {
         run.state = RunState::Active;
