@@ -187,6 +187,12 @@ pub fn head_and_tail(text: &str, bytes_max: usize) -> String {
     format!("{}\n[… {cut} bytes left out …]\n{}", &text[..head], &text[tail..])
 }
 
+/// The text in one line within `bytes_max` bytes, without control characters: they would grow
+/// sixfold in a log, and a terminal obeys them.
+pub(crate) fn in_one_line(text: &str, bytes_max: usize) -> String {
+    head_and_tail(text, bytes_max).replace(char::is_control, " ")
+}
+
 fn floor(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;

@@ -239,3 +239,26 @@ fn a_failed_run_is_complete_once_a_person_gives_up_what_failed() {
     world.tell(&Command::Settle);
     assert_eq!(*world.state(), RunState::Completed);
 }
+#[test]
+fn p16_no_event_is_larger_than_allowed_whatever_its_words() {
+    let worst = |length: usize| "\"\u{1}".repeat(length / 2);
+    let long = "\"".repeat(256);
+    let mut world = World::new(plan(&[(&long, &[])]));
+    let task = TaskId::parse(&long).unwrap();
+    let grant = world.claim().unwrap();
+    world.report_with(&grant, Outcome::Question { text: worst(9_000) }, |report| {
+        report.kept = Some(worst(9_000));
+    });
+    let (actor, reason) = (worst(9_000), worst(9_000));
+    world.tell(&Command::Retry {
+        task: task.clone(),
+        actor: actor.clone(),
+        reason: reason.clone(),
+    });
+    world.tell(&Command::Cancel { task, actor: actor.clone(), reason: reason.clone() });
+    world.tell(&Command::Pause { actor, reason });
+    for kind in &world.events {
+        let bytes = serde_json::to_vec(kind).unwrap().len() + 40;
+        assert!(bytes <= EVENT_BYTES_MAX, "{bytes} bytes: {kind:?}");
+    }
+}

@@ -5,7 +5,7 @@ use super::index::lease;
 use crate::command::{Command, Decision, Refusal};
 use crate::event::EventKind;
 use crate::id::TaskId;
-use crate::outcome::head_and_tail;
+use crate::outcome::in_one_line;
 use crate::record::{Phase, RunRecord, RunState, TaskRecord};
 use crate::time::Timestamp;
 
@@ -108,7 +108,7 @@ impl Engine {
 }
 
 fn words(text: &str) -> String {
-    head_and_tail(text, WORDS_BYTES_MAX)
+    in_one_line(text, WORDS_BYTES_MAX)
 }
 
 fn wrong(record: &TaskRecord, remedy: &'static str) -> Refusal {

@@ -9,7 +9,9 @@ use crate::event::{Event, EventKind, Stale};
 use crate::id::{BlobHash, FencingToken, PoolName, TaskId};
 use crate::lease::Lease;
 use crate::money::{Cost, Usd};
-use crate::outcome::{Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail};
+use crate::outcome::{
+    Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail, in_one_line,
+};
 use crate::record::{Cause, ParkReason, Phase, RunRecord, RunState, TaskRecord};
 use crate::retry::signature;
 use crate::time::Timestamp;
@@ -267,7 +269,7 @@ impl End<'_> {
     }
 
     fn kept(&self) -> Option<String> {
-        self.report.kept.as_ref().map(|kept| head_and_tail(kept, KEPT_BYTES_MAX))
+        self.report.kept.as_ref().map(|kept| in_one_line(kept, KEPT_BYTES_MAX))
     }
 
     /// Stops a run in which one attempt after the other fails at its first stage.
