@@ -262,3 +262,12 @@ fn p16_no_event_is_larger_than_allowed_whatever_its_words() {
         assert!(bytes <= EVENT_BYTES_MAX, "{bytes} bytes: {kind:?}");
     }
 }
+#[test]
+fn a_process_that_drives_again_ends_what_it_left_running() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let grant = world.claim().unwrap();
+    world.open(1, Some(owner(1).id));
+    assert!(matches!(world.phase("a"), Phase::Stopping { .. }));
+    world.tell(&Command::Stopped { task: id("a"), token: grant.token });
+    assert_eq!(world.claim().unwrap().attempt, 1);
+}

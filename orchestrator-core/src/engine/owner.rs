@@ -49,7 +49,8 @@ impl Engine {
             ttl_ms: millis(opening.ttl),
             token_floor: opening.floor,
         });
-        events.extend(self.stopping_of(|owner| *owner != opening.owner.id));
+        // Its own among them: a process may drive again after it had to give up.
+        events.extend(self.stopping_of(|_| true));
         Ok(Decision::of(now, events))
     }
 
