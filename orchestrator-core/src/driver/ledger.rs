@@ -21,6 +21,8 @@ const TRIES_MAX: u32 = 40;
 const WAIT_MIN: Duration = Duration::from_millis(20);
 /// The longest wait between tries: with [`TRIES_MAX`] they go on for over a minute.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// Events of other processes that are read at once.
+const EVENTS_AT_ONCE: usize = 1_000;
 
 /// Numbers the commands of this process.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
@@ -32,7 +34,7 @@ pub(super) struct Turn {
     pub(super) answers: Vec<Result<Answer, Refusal>>,
     /// The stages that were granted.
     pub(super) grants: Vec<Grant>,
-    /// What was committed.
+    /// What was committed since the turn before, by whomever.
     pub(super) events: Vec<StoredEvent>,
 }
 
@@ -43,6 +45,19 @@ pub(super) struct Ledger {
     pub(super) store: Arc<dyn Store>,
     pub(super) host: Arc<dyn Host>,
     pub(super) policy: Arc<dyn SchedulingPolicy>,
+    /// What other processes committed since the last turn.
+    pub(super) missed: Vec<StoredEvent>,
+}
+
+/// What a turn is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// These commands and nothing else, all of them or none.
+    Commands,
+    /// The commands that make sense.
+    Winding,
+    /// The commands that make sense, and all that can be granted.
+    Granting,
 }
 
 impl Ledger {
@@ -65,22 +80,22 @@ impl Ledger {
             .expect("an owner's id leaves room for a number")
     }
 
-    /// Decides these commands, lets time do its work, claims what can run when `granting`, and
-    /// commits all of it at once.
-    pub(super) async fn turn(
-        &mut self,
-        commands: &[Command],
-        granting: bool,
-    ) -> Result<Turn, RunError> {
+    /// Decides these commands, lets time do its work, claims what can run where that is the aim,
+    /// and commits all of it at once.
+    pub(super) async fn turn(&mut self, commands: &[Command], aim: Aim) -> Result<Turn, RunError> {
         let named: Vec<(CommandId, &Command)> =
             commands.iter().map(|command| (self.command_id(), command)).collect();
         let mut tries = 0;
         loop {
-            let mut turn = self.decide(&named, granting);
-            let Some(commit) = self.engine.batch() else { return Ok(turn) };
+            let mut turn = self.decide(&named, aim);
+            let Some(commit) = self.engine.batch() else {
+                turn.events = std::mem::take(&mut self.missed);
+                return Ok(turn);
+            };
             let Err(err) = self.write(&commit).await else {
                 self.engine.accept();
-                turn.events = numbered(commit);
+                turn.events = std::mem::take(&mut self.missed);
+                turn.events.extend(numbered(commit));
                 return Ok(turn);
             };
             self.engine.undo();
@@ -89,7 +104,15 @@ impl Ledger {
                 return Err(err.into());
             }
             match err {
-                CommitError::Moved { .. } | CommitError::Repeated { .. } => self.reload().await?,
+                CommitError::Moved { .. } | CommitError::Repeated { .. } => {
+                    let reloaded = self.reload().await;
+                    let Err(RunError::Store(err)) = reloaded else {
+                        reloaded?;
+                        continue;
+                    };
+                    warn!(error = %err, tries, "what others committed could not be read");
+                    tokio::time::sleep(wait(tries)).await;
+                }
                 CommitError::Busy(_) | CommitError::Full(_) | CommitError::Unknown(_) => {
                     warn!(error = %err, tries, "the store did not take a commit");
                     tokio::time::sleep(wait(tries)).await;
@@ -99,7 +122,7 @@ impl Ledger {
         }
     }
 
-    fn decide(&mut self, commands: &[(CommandId, &Command)], granting: bool) -> Turn {
+    fn decide(&mut self, commands: &[(CommandId, &Command)], aim: Aim) -> Turn {
         let mut turn = Turn::default();
         let now = self.now();
         if self.engine.next_wake().is_some_and(|wake| wake <= now) {
@@ -108,8 +131,11 @@ impl Ledger {
         for (id, command) in commands {
             turn.answers.push(self.engine.submit(now, id, command));
         }
+        if aim == Aim::Commands && turn.answers.iter().any(Result::is_err) {
+            self.engine.undo();
+        }
         let claim = Command::Claim { owner: self.owner.clone() };
-        if granting {
+        if aim == Aim::Granting {
             while let Some(Answer::Granted(grant)) = self.submit(now, &claim) {
                 turn.grants.push(*grant);
             }
@@ -147,11 +173,35 @@ impl Ledger {
         }
     }
 
-    /// Takes over what other processes committed.
+    /// Takes over what other processes committed, if they did.
+    pub(super) async fn catch_up(&mut self) -> Result<(), RunError> {
+        let header = self.store.header(self.engine.id()).await;
+        let moved = header.map(|known| known.is_some_and(|(seq, _)| seq > self.engine.seq()));
+        let caught_up = match moved {
+            Ok(true) => self.reload().await,
+            Ok(false) => Ok(()),
+            Err(err) => Err(err.into()),
+        };
+        let Err(RunError::Store(err)) = caught_up else { return caught_up };
+        // The next commit will tell; until then nothing is acted on that is not so.
+        warn!(error = %err, "what others committed could not be read");
+        tokio::time::sleep(WAIT_MAX).await;
+        Ok(())
+    }
+
     async fn reload(&mut self) -> Result<(), RunError> {
-        if let Some(snapshot) = self.store.load(self.engine.id()).await? {
-            self.engine = Engine::restore(&snapshot)?.with_policy(Arc::clone(&self.policy));
+        let run = self.engine.id().clone();
+        let Some(snapshot) = self.store.load(&run).await? else { return Ok(()) };
+        let mut after = self.engine.seq();
+        let mut missed = Vec::new();
+        while after < snapshot.seq {
+            let events = self.store.events(&run, after, EVENTS_AT_ONCE).await?;
+            let Some(last) = events.last() else { break };
+            after = last.seq;
+            missed.extend(events.into_iter().filter(|stored| stored.seq <= snapshot.seq));
         }
+        self.engine = Engine::restore(&snapshot)?.with_policy(Arc::clone(&self.policy));
+        self.missed.extend(missed);
         Ok(())
     }
 }

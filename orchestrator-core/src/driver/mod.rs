@@ -3,8 +3,10 @@
 //! One loop owns the engine. Whatever arrived since its last turn becomes one batch and one durable
 //! commit; all that takes time happens in stages outside the loop. The files: `ledger` (engine and
 //! store in step), `opening` (taking over a run), `turns` (the loop), `stage` (one stage from grant
-//! to report), `integrate` (the stage that merges), `view` (what observers see).
+//! to report), `integrate` (the stage that merges), `ending` (stages that are to end, and what they
+//! left running), `view` (what observers see).
 
+mod ending;
 mod integrate;
 mod ledger;
 mod opening;
@@ -182,9 +184,11 @@ impl Orchestrator {
         plan: Option<Arc<Plan>>,
         stop: CancellationToken,
     ) -> Result<RunEnd, RunError> {
-        let ledger = opening::open(&self.ports, &self.config, plan).await?;
+        let driving = opening::Driving::new(&self.ports, &self.config);
+        let ledger = opening::open(&self.ports, &self.config, plan, &driving).await?;
         turns::Turns::new(self.ports.clone(), self.config.clone(), ledger, stop).run().await
     }
+
     /// The adapters.
     #[must_use]
     pub const fn ports(&self) -> &Ports {
@@ -192,15 +196,17 @@ impl Orchestrator {
     }
 
     /// Has a command decided and committed, whether or not some process drives the run: a person's
-    /// retry, say. A driver notices with its next commit.
+    /// retry, say. A driver notices within about a second.
     ///
     /// # Errors
     /// [`RunError::Refused`] when the command makes no sense now, or the run does not exist; the
     /// other variants when the store does not answer.
     pub async fn ask(&self, command: &Command) -> Result<Answer, RunError> {
         let mut ledger = opening::load(&self.ports, &self.config).await?.0;
-        let turn = ledger.turn(std::slice::from_ref(command), false).await?;
-        self.ports.observer.committed(&turn.events, &view::progress(&ledger));
+        let turn = ledger.turn(std::slice::from_ref(command), ledger::Aim::Commands).await?;
+        if !turn.events.is_empty() {
+            self.ports.observer.committed(&turn.events, &view::progress(&ledger));
+        }
         let answer = turn.answers.into_iter().next();
         Ok(answer.unwrap_or(Ok(Answer::Nothing))?)
     }

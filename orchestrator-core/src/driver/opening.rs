@@ -1,18 +1,56 @@
 //! Taking over a run: nobody else drives it, and nothing of an earlier driver is left running.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing::warn;
 
-use super::ledger::Ledger;
+use super::ledger::{Aim, Ledger};
 use super::{DriverConfig, Ports, RunError};
 use crate::command::{Command, Refusal};
 use crate::engine::Engine;
-use crate::id::{OwnerId, Seq, TaskId};
+use crate::id::{OwnerId, RunId, Seq, TaskId};
 use crate::plan::Plan;
 use crate::port::Liveness;
 use crate::record::{OwnerRecord, Phase};
 use crate::time::Timestamp;
+
+/// The runs that this process drives. The store has the same, but not when a drive had to give up
+/// without writing.
+static DRIVEN: Mutex<Vec<(OwnerId, RunId)>> = Mutex::new(Vec::new());
+
+/// That this process drives a run, as long as this lives.
+pub(super) struct Driving(OwnerId, RunId);
+
+impl Driving {
+    pub(super) fn new(ports: &Ports, config: &DriverConfig) -> Self {
+        let (owner, run) = (ports.host.this_process().id, config.run.clone());
+        driven(|all| all.push((owner.clone(), run.clone())));
+        Self(owner, run)
+    }
+
+    fn is_of(&self, (owner, run): &(OwnerId, RunId)) -> bool {
+        (owner, run) == (&self.0, &self.1)
+    }
+
+    /// Whether nothing else in this process drives the run.
+    fn is_only(&self) -> bool {
+        driven(|all| all.iter().filter(|one| self.is_of(one)).count() == 1)
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        driven(|all| {
+            if let Some(at) = all.iter().position(|one| self.is_of(one)) {
+                all.swap_remove(at);
+            }
+        });
+    }
+}
+
+fn driven<T>(with: impl FnOnce(&mut Vec<(OwnerId, RunId)>) -> T) -> T {
+    with(&mut DRIVEN.lock().unwrap_or_else(PoisonError::into_inner))
+}
 
 /// Reads the run; whether the store has it.
 pub(super) async fn load(ports: &Ports, config: &DriverConfig) -> Result<(Ledger, bool), RunError> {
@@ -27,6 +65,7 @@ pub(super) async fn load(ports: &Ports, config: &DriverConfig) -> Result<(Ledger
         store: Arc::clone(&ports.store),
         host: Arc::clone(&ports.host),
         policy: Arc::clone(&config.policy),
+        missed: Vec::new(),
     };
     Ok((ledger, snapshot.is_some()))
 }
@@ -36,9 +75,10 @@ pub(super) async fn open(
     ports: &Ports,
     config: &DriverConfig,
     plan: Option<Arc<Plan>>,
+    driving: &Driving,
 ) -> Result<Ledger, RunError> {
     let (mut ledger, exists) = load(ports, config).await?;
-    let ended = former_driver(ports, &ledger, config)?;
+    let ended = former_driver(ports, &ledger, config, driving)?;
     let mut commands = Vec::new();
     if !exists {
         commands.push(Command::CreateRun { rules: config.rules.clone() });
@@ -81,23 +121,20 @@ async fn prune(ports: &Ports, config: &DriverConfig, ledger: &Ledger) {
     }
 }
 
-/// Commits what the run begins with. When one command is refused, this process does not drive the
-/// run.
+/// Commits what the run begins with. When one command is refused, nothing is written, and this
+/// process does not drive the run.
 async fn begin(
     ports: &Ports,
     config: &DriverConfig,
     ledger: &mut Ledger,
     commands: &[Command],
 ) -> Result<(), RunError> {
-    let now = ledger.now();
-    let mut trial = ledger.engine.clone();
-    for command in commands {
-        trial.submit(now, &ledger.command_id(), command).map_err(|err| named(config, err))?;
+    let turn = ledger.turn(commands, Aim::Commands).await?;
+    if let Some(err) = turn.answers.into_iter().find_map(Result::err) {
+        return Err(named(config, err));
     }
-    let turn = ledger.turn(commands, false).await?;
     ports.observer.committed(&turn.events, &super::view::progress(ledger));
-    let refused = turn.answers.into_iter().find_map(Result::err);
-    refused.map_or(Ok(()), |err| Err(named(config, err)))
+    Ok(())
 }
 
 fn named(config: &DriverConfig, err: Refusal) -> RunError {
@@ -113,6 +150,7 @@ fn former_driver(
     ports: &Ports,
     ledger: &Ledger,
     config: &DriverConfig,
+    driving: &Driving,
 ) -> Result<Option<OwnerId>, RunError> {
     let Some(driver) = ledger.engine.run().and_then(|run| run.driver.clone()) else {
         return Ok(None);
@@ -121,6 +159,8 @@ fn former_driver(
         return Ok(Some(driver));
     };
     let lives = match ports.host.liveness(&record.owner) {
+        // This process: a drive that goes on, or one that gave up without being able to say so.
+        Liveness::Alive if driver == ledger.owner => !driving.is_only(),
         Liveness::Alive => true,
         Liveness::Dead | Liveness::Gone => false,
         Liveness::Unknown => !has_lapsed(record, ledger.now()),

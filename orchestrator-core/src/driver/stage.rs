@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -32,6 +32,8 @@ pub(super) struct Stage {
     pub(super) task_dir: PathBuf,
     pub(super) cancel: CancellationToken,
     pub(super) loop_tx: mpsc::UnboundedSender<Message>,
+    /// Ends when the workspace that the task had before is removed.
+    pub(super) released: Option<oneshot::Receiver<()>>,
 }
 
 /// What a stage came to.
@@ -50,7 +52,11 @@ impl Ended {
 
 impl Stage {
     /// Carries the stage out and says how it ended.
-    pub(super) async fn carry_out(self) -> StageReport {
+    pub(super) async fn carry_out(mut self) -> StageReport {
+        if let Some(released) = self.released.take() {
+            // Its sender only ever goes away.
+            drop(released.await);
+        }
         let ended = match self.begin().await {
             Ok(Some(ended)) => ended,
             Ok(None) => self.by_kind().await.unwrap_or_else(|err| self.failed(&err)),

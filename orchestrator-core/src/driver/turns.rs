@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{debug, error, warn};
 
-use super::ledger::{Ledger, Turn};
+use super::ledger::{Aim, Ledger, Turn};
 use super::stage::Stage;
 use super::{DriverConfig, Ports, RunEnd, RunError, view};
 use crate::command::{Answer, Command, Grant, StageReport};
@@ -22,8 +22,6 @@ use crate::record::{Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
-/// The wait before leftovers that could not be ended are tried again.
-const LEFTOVERS_RETRY: Duration = Duration::from_secs(1);
 
 /// What stages tell the loop.
 pub(super) enum Message {
@@ -38,31 +36,38 @@ pub(super) enum Message {
     Stopped { task: TaskId, token: FencingToken },
 }
 
-/// A stage of this process that runs.
-struct Live {
-    grant: Grant,
-    cancel: CancellationToken,
-    abort: tokio::task::AbortHandle,
-    id: tokio::task::Id,
+/// A stage of this process that runs, or whose processes are being ended.
+pub(super) struct Live {
+    pub(super) grant: Grant,
+    pub(super) cancel: CancellationToken,
+    pub(super) abort: AbortHandle,
+    /// When it is broken off whatever it does; set once it is asked to end.
+    pub(super) deadline: Option<Instant>,
+    /// Whether it broke off or was broken off.
+    pub(super) is_broken_off: bool,
 }
 
 /// The loop and what it knows.
 pub(super) struct Turns {
-    ports: Ports,
-    config: DriverConfig,
-    ledger: Ledger,
-    stop: CancellationToken,
-    stages: JoinSet<StageReport>,
-    live: BTreeMap<FencingToken, Live>,
+    pub(super) ports: Ports,
+    pub(super) config: DriverConfig,
+    pub(super) ledger: Ledger,
+    pub(super) stop: CancellationToken,
+    pub(super) stages: JoinSet<StageReport>,
+    pub(super) live: BTreeMap<FencingToken, Live>,
     /// Work beside the stages: leftovers being ended, workspaces being removed.
-    chores: JoinSet<()>,
-    tx: mpsc::UnboundedSender<Message>,
-    rx: mpsc::UnboundedReceiver<Message>,
+    pub(super) chores: JoinSet<()>,
+    /// Workspaces being removed, so that none is taken from a task that runs again.
+    releases: BTreeMap<TaskId, oneshot::Receiver<()>>,
+    pub(super) tx: mpsc::UnboundedSender<Message>,
+    pub(super) rx: mpsc::UnboundedReceiver<Message>,
     pending: Vec<Command>,
-    replies: Vec<(usize, oneshot::Sender<Answer>)>,
+    pub(super) replies: Vec<(usize, oneshot::Sender<Answer>)>,
     touched: Instant,
-    /// When stages that were asked to stop are ended whatever they do.
-    deadline: Option<Instant>,
+    /// Whether all stages were asked to end.
+    pub(super) has_asked: bool,
+    /// Whether other processes may have committed something.
+    is_behind: bool,
 }
 
 impl Turns {
@@ -81,12 +86,14 @@ impl Turns {
             stages: JoinSet::new(),
             live: BTreeMap::new(),
             chores: JoinSet::new(),
+            releases: BTreeMap::new(),
             tx,
             rx,
             pending: Vec::new(),
             replies: Vec::new(),
             touched: Instant::now(),
-            deadline: None,
+            has_asked: false,
+            is_behind: false,
         }
     }
 
@@ -105,17 +112,21 @@ impl Turns {
             }
             self.wait().await;
         };
-        while self.chores.join_next().await.is_some() {}
+        self.end_chores().await;
         let close = Command::CloseDriver { owner: self.ledger.owner.clone() };
-        let turn = self.ledger.turn(&[close], false).await?;
+        let turn = self.ledger.turn(&[close], Aim::Winding).await?;
         self.tell(&turn.events);
         Ok(ended)
     }
 
     /// One batch: what arrived, what time did, what can run.
     async fn turn(&mut self) -> Result<(), RunError> {
+        if std::mem::take(&mut self.is_behind) {
+            self.ledger.catch_up().await?;
+        }
         let commands = std::mem::take(&mut self.pending);
-        let turn = self.ledger.turn(&commands, !self.is_stopping()).await?;
+        let aim = if self.is_stopping() { Aim::Winding } else { Aim::Granting };
+        let turn = self.ledger.turn(&commands, aim).await?;
         self.still_driving()?;
         self.answer(&turn);
         self.tell(&turn.events);
@@ -158,10 +169,13 @@ impl Turns {
     /// Does what a committed event asks for.
     fn follow(&mut self, stored: &StoredEvent) {
         match &stored.event.kind {
-            EventKind::Stopping { task, token, .. } => match self.live.get(token) {
-                Some(live) => live.cancel.cancel(),
-                None => self.end_lease(task.clone(), *token),
-            },
+            EventKind::Stopping { task, token, .. } => {
+                let deadline = Instant::now() + self.config.stop_grace;
+                match self.live.get_mut(token) {
+                    Some(live) => live.ask_to_end(deadline),
+                    None => self.end_lease(task.clone(), *token),
+                }
+            }
             EventKind::Passed { task, .. }
             | EventKind::Escalated { task, .. }
             | EventKind::Cancelled { task, .. }
@@ -201,54 +215,15 @@ impl Turns {
         });
         if settled {
             let (workspaces, run) = (Arc::clone(&self.ports.workspaces), self.config.run.clone());
+            let (done, released) = oneshot::channel();
+            self.releases.insert(task.clone(), released);
             self.chores.spawn(async move {
+                let _done: oneshot::Sender<()> = done;
                 if let Err(err) = workspaces.release(&run, &task).await {
                     warn!(%task, error = %err.chain(), "a workspace could not be removed");
                 }
             });
         }
-    }
-
-    /// Ends what earlier drivers left running.
-    fn end_leftovers(&mut self) {
-        let left: Vec<(TaskId, FencingToken)> = self
-            .ledger
-            .engine
-            .held()
-            .filter_map(|task| match &task.phase {
-                Phase::Stopping { lease, .. } => Some((task.id.clone(), lease.token)),
-                Phase::Open
-                | Phase::Deferred { .. }
-                | Phase::Leased(_)
-                | Phase::Done(_)
-                | Phase::Escalated(_)
-                | Phase::Cancelled => None,
-            })
-            .collect();
-        for (task, token) in left {
-            self.end_lease(task, token);
-        }
-    }
-
-    /// Ends the processes of a lease, however often it takes, and says so.
-    fn end_lease(&mut self, task: TaskId, token: FencingToken) {
-        let (host, run, tx, stop) = (
-            Arc::clone(&self.ports.host),
-            self.config.run.clone(),
-            self.tx.clone(),
-            self.stop.clone(),
-        );
-        self.chores.spawn(async move {
-            while let Err(err) = host.end_leftovers(&run, token).await {
-                warn!(%task, %token, error = %err.chain(), "processes of a lost lease still run");
-                tokio::select! {
-                    () = tokio::time::sleep(LEFTOVERS_RETRY) => {}
-                    () = stop.cancelled() => return,
-                }
-            }
-            // A loop that is gone leaves the lease to the next one.
-            drop(tx.send(Message::Stopped { task, token }));
-        });
     }
 
     fn start(&mut self, grant: Grant) {
@@ -269,13 +244,14 @@ impl Turns {
             task_dir: self.config.stages_dir.join(grant.task.slug()),
             cancel: cancel.clone(),
             loop_tx: self.tx.clone(),
+            released: self.releases.remove(&grant.task),
         };
         let abort = self.stages.spawn(stage.carry_out());
-        let id = abort.id();
-        self.live.insert(grant.token, Live { grant, cancel, abort, id });
+        let live = Live { cancel, abort, deadline: None, is_broken_off: false, grant };
+        self.live.insert(live.grant.token, live);
     }
 
-    fn is_stopping(&self) -> bool {
+    pub(super) fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
     }
 
@@ -307,10 +283,19 @@ impl Turns {
     /// Waits for something to happen, and takes in all that has.
     async fn wait(&mut self) {
         let wake = self.next_wake();
+        let (store, seq) = (Arc::clone(&self.ledger.store), self.ledger.engine.seq());
+        let run = &self.config.run;
+        let others_committed = async {
+            if let Err(err) = store.changed(run, seq).await {
+                debug!(error = %err, "the store cannot say what others commit");
+                std::future::pending::<()>().await;
+            }
+        };
         tokio::select! {
             Some(ended) = self.stages.join_next_with_id() => self.stage_ended(ended),
             Some(message) = self.rx.recv() => self.take(message),
-            () = self.stop.cancelled(), if self.deadline.is_none() => self.ask_to_stop(),
+            () = self.stop.cancelled(), if !self.has_asked => self.ask_to_stop(),
+            () = others_committed => self.is_behind = true,
             () = tokio::time::sleep_until(wake) => self.woke().await,
         }
         while let Some(ended) = self.stages.try_join_next_with_id() {
@@ -337,7 +322,8 @@ impl Turns {
             Ok((id, _)) => *id,
             Err(err) => err.id(),
         };
-        let Some(token) = self.live.iter().find(|(_, live)| live.id == id).map(|(token, _)| *token)
+        let Some(token) =
+            self.live.iter().find(|(_, live)| live.abort.id() == id).map(|(token, _)| *token)
         else {
             return;
         };
@@ -372,28 +358,6 @@ impl Turns {
         }
     }
 
-    /// Reports a stage that broke off, once nothing that it started runs any more.
-    fn report_when_gone(&mut self, mut live: Live, reason: Interruption) {
-        let report = Stage::broken_off(self.config.run.clone(), &live.grant, reason);
-        let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
-        live.abort = self.stages.spawn(async move {
-            if let Err(err) = host.end_leftovers(&run, report.token).await {
-                warn!(task = %report.task, error = %err.chain(), "processes may still run");
-            }
-            report
-        });
-        live.id = live.abort.id();
-        self.live.insert(live.grant.token, live);
-    }
-
-    /// Asks every stage to end.
-    fn ask_to_stop(&mut self) {
-        self.deadline = Some(Instant::now() + self.config.stop_grace);
-        for live in self.live.values() {
-            live.cancel.cancel();
-        }
-    }
-
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let mut wake = now + SLEEP_MAX;
@@ -403,7 +367,8 @@ impl Turns {
         if !self.live.is_empty() {
             wake = wake.min(self.touched + self.config.lease_ttl / 3);
         }
-        self.deadline.map_or(wake, |deadline| wake.min(deadline))
+        let deadlines = self.live.values().filter_map(|live| live.deadline);
+        deadlines.fold(wake, Instant::min)
     }
 
     async fn woke(&mut self) {
@@ -415,26 +380,6 @@ impl Turns {
                 warn!(error = %err, "the leases could not be renewed");
             }
         }
-        if self.deadline.is_some_and(|deadline| now >= deadline) {
-            // They had their time; what they started is ended by other means.
-            self.deadline = Some(now + self.config.stop_grace);
-            for live in self.live.values() {
-                live.abort.abort();
-            }
-        }
-    }
-
-    /// Ends all stages without writing anything: the next driver takes up what is committed.
-    async fn halt(&mut self) {
-        self.ask_to_stop();
-        let all = async { while self.stages.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.config.stop_grace, all).await.is_err() {
-            self.stages.shutdown().await;
-        }
-        for token in self.live.keys() {
-            if let Err(err) = self.ports.host.end_leftovers(&self.config.run, *token).await {
-                warn!(%token, error = %err.chain(), "processes may still run");
-            }
-        }
+        self.break_off_overdue(now);
     }
 }

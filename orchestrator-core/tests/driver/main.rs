@@ -2,6 +2,9 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod ending;
+mod others;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +17,7 @@ use orchestrator_core::{
     Outcome, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId, Snapshot, StageEnd, StageKind,
     TaskId, TaskSpec, VerifyCommand,
 };
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 fn id(text: &str) -> TaskId {
@@ -56,8 +60,13 @@ impl World {
     }
 
     fn orchestrator(&self) -> Orchestrator {
+        self.orchestrator_with(|_| {})
+    }
+
+    /// An orchestrator with other adapters.
+    fn orchestrator_with(&self, change: impl FnOnce(&mut Ports)) -> Orchestrator {
         let script = Arc::new(self.script.clone());
-        let ports = Ports {
+        let mut ports = Ports {
             store: Arc::clone(&self.store),
             runner: Arc::<Scripted>::clone(&script),
             verifier: Arc::<Scripted>::clone(&script),
@@ -67,6 +76,7 @@ impl World {
             host: Arc::new(self.host.clone()),
             observer: Arc::new(self.recorder.clone()),
         };
+        change(&mut ports);
         let mut config = DriverConfig::new(run(), "stages".into());
         config.stop_grace = Duration::from_millis(200);
         config.resume = true;
@@ -79,6 +89,17 @@ impl World {
         self.orchestrator().drive(plan, CancellationToken::new()).await
     }
 
+    /// Waits, by the runtime's paused clock, until something of this kind is committed.
+    async fn committed(&self, is_it: impl Fn(&EventKind) -> bool) {
+        for _ in 0..1_000 {
+            if self.recorder.events().iter().any(|stored| is_it(&stored.event.kind)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it never happens: {:?}", self.recorder.events());
+    }
+
     async fn snapshot(&self) -> Snapshot {
         self.store.load(&run()).await.unwrap().unwrap()
     }
@@ -86,6 +107,15 @@ impl World {
     async fn phase(&self, task: &str) -> Phase {
         self.store.task(&run(), &id(task)).await.unwrap().unwrap().phase
     }
+}
+
+type Driving = JoinHandle<Result<RunEnd, RunError>>;
+
+/// Drives in the background; what cancels the token stops it.
+fn start(orchestrator: Orchestrator, plan: Arc<Plan>) -> (CancellationToken, Driving) {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    (stop, tokio::spawn(async move { orchestrator.drive(Some(plan), stopped).await }))
 }
 
 #[tokio::test]
