@@ -1,6 +1,7 @@
 //! Real repositories in temporary directories, worked on as a driver does.
 #![expect(clippy::unwrap_used, reason = "what fails in a test has to end it")]
 
+mod driven;
 mod forward;
 mod hostile;
 mod locks;
