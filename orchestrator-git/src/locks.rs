@@ -82,6 +82,9 @@ pub(crate) async fn clear_stale(roots: &LockRoots, lock: &Path) -> Result<(), Gi
 
 /// Removes the lock that was seen, and no other that has taken its place.
 fn remove(roots: &LockRoots, lock: &Path, seen: Identity) -> Result<(), GitError> {
+    if let Some(dir) = roots.guard.parent() {
+        fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
+    }
     let guard = File::create(&roots.guard).map_err(GitError::io(&roots.guard, "made"))?;
     guard.lock().map_err(GitError::io(&roots.guard, "locked"))?;
     if Identity::of(lock) == Some(seen) {

@@ -131,12 +131,12 @@ impl GitRun {
         let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
         let integration = format!("refs/heads/{integration}");
         let refs = Refs::of(&config.run);
-        check_integration(&git, &refs, &integration, &start).await?;
-        fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         let roots = &mut git.caller.lock_roots;
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
         roots.files = vec![git.dir.join(format!("{integration}.lock"))];
         roots.guard = root.join(".guard");
+        check_integration(&git, &refs, &integration, &start).await?;
+        fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         Ok(Self(Arc::new(Inner {
             config,
             git,

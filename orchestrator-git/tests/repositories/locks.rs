@@ -35,6 +35,14 @@ async fn stale_locks_of_our_own_are_removed() {
 }
 
 #[tokio::test]
+async fn a_lock_left_while_the_branch_was_made_does_not_keep_the_run_from_opening() {
+    let world = World::new().await;
+    write(&world.repo, ".git/refs/heads/orchestrator/r.lock", "");
+    let run = world.again().await;
+    run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_lock_of_somebody_else_is_named_and_left() {
     let world = World::new().await;
     let lock = world.repo.join(".git/packed-refs.lock");
