@@ -50,7 +50,8 @@ pub struct StageSpec {
     pub model: Option<String>,
     /// How long it may run.
     pub timeout: Duration,
-    /// The most that one grant of it may spend; this is reserved before it starts.
+    /// The most that one grant of it may spend, or what is left of the budget when that is less; this
+    /// is reserved before it starts.
     pub cap: Usd,
 }
 

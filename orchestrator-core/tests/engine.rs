@@ -271,3 +271,25 @@ fn a_process_that_drives_again_ends_what_it_left_running() {
     world.tell(&Command::Stopped { task: id("a"), token: grant.token });
     assert_eq!(world.claim().unwrap().attempt, 1);
 }
+
+#[test]
+fn p10_what_is_left_of_a_small_budget_is_the_cap_of_the_next_stage() {
+    let budget = Usd(3_200_000);
+    let tasks = plan(&[("a", &[]), ("b", &[])]);
+    let mut world = World::new(Plan { budget: Some(budget), ..tasks });
+    let first = world.claim().unwrap();
+    assert_eq!(first.cap, budget, "the built-in cap is more than that");
+    assert_eq!(world.claim(), None, "all of it is set aside");
+    world.report_with(&first, Outcome::Passed, |report| report.cost = Cost::Known(Usd(3_100_000)));
+    let verify = world.claim().unwrap();
+    assert_eq!((verify.task.clone(), verify.stage, verify.cap), (id("a"), 1, Usd::ZERO));
+    // A sixteenth of the budget is the least that a stage is started with.
+    assert_eq!(world.claim(), None);
+    world.report(&verify, Outcome::Passed);
+    let left = Usd(100_000);
+    let reasons = world.engine.explain(Timestamp(0), &id("b"));
+    assert!(reasons.contains(&Reason::Budget { needs: Usd::dollars(5), left }), "{reasons:?}");
+    world.tell(&Command::Settle);
+    let state = world.engine.run().unwrap().state.clone();
+    assert_eq!(state, RunState::Parked { reason: ParkReason::Budget });
+}

@@ -18,6 +18,7 @@ use crate::engine::Settlement;
 use crate::event::{EventKind, StoredEvent};
 use crate::id::{FencingToken, TaskId};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
+use crate::pipeline::StageSpec;
 use crate::record::{Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
@@ -239,7 +240,7 @@ impl Turns {
             run: self.config.run.clone(),
             task: Arc::clone(task),
             pipeline: pipeline.clone(),
-            spec: spec.clone(),
+            spec: StageSpec { cap: grant.cap, ..spec.clone() },
             grant: grant.clone(),
             task_dir: self.config.stages_dir.join(grant.task.slug()),
             cancel: cancel.clone(),

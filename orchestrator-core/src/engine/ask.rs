@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::claim::affords;
+use super::claim::reservation;
 use super::index::{is_settled, lease, needs};
 use super::{Engine, Entry};
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId};
@@ -308,7 +308,7 @@ impl Engine {
             reasons.push(Reason::ScopeHeld { by: self.tasks[holder as usize].id.clone() });
         }
         if let Some(stage) = entry.pipeline.stage(record.stage)
-            && !affords(run, stage)
+            && reservation(run, stage).is_none()
         {
             let left = run.budget.unwrap_or_default().minus(run.spent).minus(run.reserved);
             reasons.push(Reason::Budget { needs: stage.cap, left });
@@ -349,7 +349,7 @@ impl Engine {
         let broke = |number: &u32| {
             let place = *number as usize;
             let stage = self.entries[place].pipeline.stage(self.tasks[place].stage);
-            stage.is_some_and(|stage| !affords(run, stage))
+            stage.is_some_and(|stage| reservation(run, stage).is_none())
         };
         let reason = ready.iter().any(broke).then_some(Settlement::Parked(ParkReason::Budget));
         Some(reason.unwrap_or(Settlement::Stalled))

@@ -7,6 +7,7 @@ use super::{Engine, Entry};
 use crate::command::{Answer, Decision, Grant, Refusal};
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId};
+use crate::money::Usd;
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
 use crate::record::{RunRecord, RunState, TaskRecord};
@@ -31,7 +32,9 @@ impl Engine {
         let place = number as usize;
         let (record, entry) = (&self.tasks[place], &self.entries[place]);
         let token = FencingToken(run.last_token.0.saturating_add(1));
-        let grant = grant(number, record, token, stage);
+        // There is one, or the stage would not have been admitted.
+        let cap = reservation(run, stage).unwrap_or_default();
+        let grant = grant(number, record, token, cap);
         let granted = EventKind::Granted {
             task: entry.spec.id.clone(),
             stage: record.stage,
@@ -39,7 +42,7 @@ impl Engine {
             token,
             owner: owner.clone(),
             hard_stop: now.after(stage.timeout).after(HARD_STOP_GRACE),
-            reserved: stage.cap,
+            reserved: cap,
         };
         Ok(Decision::answering(now, vec![granted], Answer::Granted(Box::new(grant))))
     }
@@ -91,7 +94,8 @@ impl Engine {
     fn is_admissible(&self, run: &RunRecord, number: u32) -> bool {
         let (record, entry) = (&self.tasks[number as usize], &self.entries[number as usize]);
         let Some(stage) = entry.pipeline.stage(record.stage) else { return false };
-        affords(run, stage) && (record.holds_scope || self.scope_holder(number, entry).is_none())
+        reservation(run, stage).is_some()
+            && (record.holds_scope || self.scope_holder(number, entry).is_none())
     }
 
     /// A task that holds a scope which overlaps this one's.
@@ -105,12 +109,20 @@ impl Engine {
     }
 }
 
-/// Whether the budget covers what the stage may spend.
-pub(super) fn affords(run: &RunRecord, stage: &StageSpec) -> bool {
-    run.budget.is_none_or(|budget| run.spent.plus(run.reserved).plus(stage.cap) <= budget)
+/// The smallest share of the budget that a stage is started with, when less than its cap is left: one
+/// that can get nowhere would only waste it.
+const BUDGET_SHARE_MIN: u64 = 16;
+
+/// What is set aside for the stage: its cap, or what is left of the budget when that is less; `None`
+/// when too little is left to start it.
+pub(super) fn reservation(run: &RunRecord, stage: &StageSpec) -> Option<Usd> {
+    let Some(budget) = run.budget else { return Some(stage.cap) };
+    let left = budget.minus(run.spent).minus(run.reserved);
+    let least = stage.cap.min(Usd(budget.0 / BUDGET_SHARE_MIN));
+    (stage.cap == Usd::ZERO || (left > Usd::ZERO && left >= least)).then(|| stage.cap.min(left))
 }
 
-fn grant(number: u32, record: &TaskRecord, token: FencingToken, stage: &StageSpec) -> Grant {
+fn grant(number: u32, record: &TaskRecord, token: FencingToken, cap: Usd) -> Grant {
     let restart = if record.candidate.is_some() { record.restart } else { Restart::OnTarget };
     Grant {
         index: number,
@@ -119,7 +131,7 @@ fn grant(number: u32, record: &TaskRecord, token: FencingToken, stage: &StageSpe
         attempt: if record.under_way { record.attempt } else { record.attempt.saturating_add(1) },
         dispatch: record.dispatches.saturating_add(1),
         token,
-        cap: stage.cap,
+        cap,
         feedback: record.feedback.clone(),
         restart,
         // Only what this very attempt left can be gone on with.

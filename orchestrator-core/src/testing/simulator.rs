@@ -428,11 +428,10 @@ impl World {
             9 => report.outcome = interrupted(Interruption::Auth),
             _ => {}
         }
-        report.cost = if self.dice.once_in(3) {
-            Cost::AtLeast(Usd(u64::from(self.dice.below(400_000))))
-        } else {
-            Cost::Known(Usd(u64::from(self.dice.below(1_000_000))))
-        };
+        let share = u64::from(self.dice.below(1_000));
+        let spent = Usd(grant.cap.0.min(1_000_000) * share / 1_000);
+        let cost = if self.dice.once_in(3) { Cost::AtLeast } else { Cost::Known };
+        report.cost = cost(spent);
         if report.outcome == Outcome::Passed {
             match kind {
                 Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
@@ -658,6 +657,6 @@ fn plan(dice: &mut Dice, tasks: u32) -> Plan {
         plan.tasks.push(spec);
     }
     plan.pools.insert(PoolName::parse(AGENTS).expect("a valid name"), 1 + dice.below(3));
-    plan.budget = dice.once_in(3).then(|| Usd::dollars(10 + dice.below(40)));
+    plan.budget = dice.once_in(3).then(|| Usd::dollars(1 + dice.below(40)));
     plan
 }
