@@ -21,6 +21,8 @@ mod preflight;
 mod review;
 #[path = "full_pipeline/stop.rs"]
 mod stop;
+#[path = "full_pipeline/warnings.rs"]
+mod warnings;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -161,6 +163,7 @@ async fn compose(
     let git = GitRun::open(config).await?;
 
     let terminal = Arc::new(Terminal::stderr());
+    warnings::show_on(&terminal);
     let ports = Ports {
         store: Arc::<SqliteStore>::clone(&store),
         runner: Arc::new(runner.clone()),

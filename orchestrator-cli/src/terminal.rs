@@ -9,15 +9,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressDrawTarget;
+use orchestrator_core::StoredEvent;
 use orchestrator_core::port::{Activity, Observer, Progress};
-use orchestrator_core::{StoredEvent, Timestamp};
 use owo_colors::{OwoColorize as _, Style};
 
 use crate::board::{Board, Line, Tone, clock};
 use crate::live::Live;
+use crate::text::harmless;
 
 /// Messages that may wait to be shown; what does not fit is counted and left out.
 const BACKLOG: usize = 4_096;
+/// Characters of a line of somebody else's that are shown.
+const SAID_CHARS_MAX: usize = 2_000;
 /// How long the end waits for what is still to be shown.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
@@ -33,6 +36,7 @@ pub struct Terminal {
 enum Message {
     Committed(Vec<StoredEvent>, Box<Progress>),
     Activity(Activity),
+    Said(String),
     Lost(u64),
     Close,
 }
@@ -81,6 +85,11 @@ impl Terminal {
         // Without the thread nothing is shown, and the run goes on.
         let thread = std::thread::Builder::new().name("terminal".to_owned()).spawn(show).ok();
         Self { tx, thread: Mutex::new(thread), lost: AtomicU64::new(0) }
+    }
+
+    /// Shows a line of somebody else's, a warning of an adapter say, without spoiling the view.
+    pub fn say(&self, text: &str) {
+        self.send(Message::Said(text.to_owned()));
     }
 
     /// Shows what is still to be shown and takes the live view away; waits no longer than a moment.
@@ -141,6 +150,10 @@ impl Show {
             match message {
                 Message::Committed(events, progress) => self.committed(&events, &progress),
                 Message::Activity(activity) => self.board.activity(&activity),
+                Message::Said(text) => {
+                    let text = harmless(&text, SAID_CHARS_MAX);
+                    self.print(None, &Line { tone: Tone::Warn, text });
+                }
                 Message::Lost(count) => {
                     let text = format!("({count} messages were not shown)");
                     self.print(None, &Line { tone: Tone::Plain, text });
@@ -166,16 +179,16 @@ impl Show {
     }
 
     fn print(&mut self, progress: Option<&Progress>, line: &Line) {
-        let at = progress.map_or(Timestamp(0), |progress| progress.now);
-        let count = progress.map_or_else(String::new, |progress| {
-            format!("{:>3}/{} ", progress.counts.done, progress.counts.total())
+        let place = progress.map_or_else(String::new, |progress| {
+            let (counts, now) = (progress.counts, clock(progress.now));
+            format!("[{now}] {:>3}/{} ", counts.done, counts.total())
         });
         let text = if self.color {
             line.text.style(colour(line.tone)).to_string()
         } else {
             line.text.clone()
         };
-        let whole = format!("[{}] {count}{text}", clock(at));
+        let whole = format!("{place}{text}");
         match &mut self.screen {
             // The view itself shows what starts and passes.
             Screen::Live(_) if line.tone == Tone::Quiet => {}

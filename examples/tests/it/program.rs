@@ -36,6 +36,13 @@ pub(crate) struct Ended {
     pub(crate) took: Duration,
 }
 
+impl Drop for Bench {
+    /// What a failed test leaves is there to be looked at.
+    fn drop(&mut self) {
+        self.root.disable_cleanup(std::thread::panicking());
+    }
+}
+
 impl Bench {
     pub(crate) fn new() -> Self {
         Self { root: tempfile::Builder::new().prefix("pipeline-").tempdir().unwrap() }
