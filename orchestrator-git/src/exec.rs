@@ -145,14 +145,17 @@ impl Caller {
         let mut tries = 0;
         loop {
             let answer = self.once(call).await?;
-            let blocked_by = if answer.code == 0 { None } else { lock_in_the_way(&answer.stderr) };
-            let Some(lock) = blocked_by else { return Ok(answer) };
+            if answer.code == 0 {
+                return Ok(answer);
+            }
+            let lock = lock_in_the_way(&answer.stderr);
+            let Some(left) = lock.or_else(|| half_made(&answer.stderr)) else { return Ok(answer) };
             tries += 1;
             if tries > 4 {
                 let why = "it came back each time".to_owned();
-                return Err(GitError::Locked { lock, why });
+                return Err(GitError::Locked { lock: left, why });
             }
-            locks::clear_stale(&self.lock_roots, &lock).await?;
+            locks::clear_stale(&self.lock_roots, &left).await?;
         }
     }
 
@@ -261,6 +264,13 @@ fn lock_in_the_way(stderr: &str) -> Option<PathBuf> {
     path.ends_with(".lock").then(|| PathBuf::from(path))
 }
 
+/// The empty file by which a worktree that was never finished keeps git from listing any.
+fn half_made(stderr: &str) -> Option<PathBuf> {
+    let (_, rest) = stderr.split_once("failed to read ")?;
+    let (dir, _) = rest.split_once("/commondir: ")?;
+    Some(PathBuf::from(dir).join("commondir"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -270,5 +280,7 @@ mod tests {
         let said = "fatal: cannot lock ref 'x': Unable to create '/a b/x.lock': File exists.\n\nAn";
         assert_eq!(lock_in_the_way(said), Some(PathBuf::from("/a b/x.lock")));
         assert_eq!(lock_in_the_way("fatal: Unable to create '/x': Permission denied"), None);
+        let said = "fatal: failed to read /a b/worktrees/tree/commondir: Success";
+        assert_eq!(half_made(said), Some(PathBuf::from("/a b/worktrees/tree/commondir")));
     }
 }

@@ -1,4 +1,4 @@
-//! Lock files that a killed git left behind.
+//! Lock files, and worktrees that were never finished, that a killed git left behind.
 //!
 //! A lock is removed only where nothing but this crate writes (the run's refs, its branch and its
 //! worktrees), and only when it is proven that no program holds it: every git program that lived
@@ -51,7 +51,7 @@ impl Identity {
     }
 }
 
-/// Removes a lock if it is ours and provably held by nobody; returns when it is gone.
+/// Removes a lock, or the worktree that an empty `commondir` belongs to, if it is ours and provably held by nobody; returns when it is gone.
 pub(crate) async fn clear_stale(roots: &LockRoots, lock: &Path) -> Result<(), GitError> {
     let refused = |why: &str| GitError::Locked { lock: lock.to_owned(), why: why.to_owned() };
     let Some(seen) = Identity::of(lock) else { return Ok(()) };
@@ -88,7 +88,11 @@ fn remove(roots: &LockRoots, lock: &Path, seen: Identity) -> Result<(), GitError
     let guard = File::create(&roots.guard).map_err(GitError::io(&roots.guard, "made"))?;
     guard.lock().map_err(GitError::io(&roots.guard, "locked"))?;
     if Identity::of(lock) == Some(seen) {
-        fs::remove_file(lock).map_err(GitError::io(lock, "removed"))?;
+        match lock.parent().filter(|_| lock.ends_with("commondir")) {
+            Some(dir) => fs::remove_dir_all(dir),
+            None => fs::remove_file(lock),
+        }
+        .map_err(GitError::io(lock, "removed"))?;
         warn!(lock = %lock.display(), "removed a lock that a killed git left");
     }
     Ok(())

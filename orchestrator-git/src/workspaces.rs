@@ -162,8 +162,7 @@ impl Inner {
             let fallback = (&head, 0, FencingToken(0));
             self.keep_leftover(&place, marker.as_ref(), fallback).await?;
         }
-        let name = marker.map(|marker| marker.name).unwrap_or_default();
-        self.remove(&place, &name).await
+        self.remove(&place).await
     }
 
     async fn retain_places(&self, live: &[TaskId]) -> Result<(), GitError> {

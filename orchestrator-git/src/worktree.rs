@@ -196,16 +196,26 @@ impl Inner {
     }
 
     /// Removes a workspace. What was in it has been kept before.
-    pub(crate) async fn remove(&self, place: &Place, name: &str) -> Result<(), GitError> {
-        let is_known = self.is_registered(place, name);
+    pub(crate) async fn remove(&self, place: &Place) -> Result<(), GitError> {
+        let admins = self.admins_of(place);
         self.discard(&place.dir).await?;
-        if is_known {
-            let admin = self.admin(name);
+        for admin in admins {
             fs::remove_dir_all(&admin).map_err(GitError::io(&admin, "removed"))?;
             // Git itself removes the directory with its last entry.
             if let Ok(()) = fs::remove_dir(self.git.dir.join("worktrees")) {}
         }
         Ok(())
+    }
+
+    /// Git's own directories of worktrees at this place, also of those that were never finished.
+    fn admins_of(&self, place: &Place) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.git.dir.join("worktrees")).into_iter().flatten().flatten();
+        let link = place.tree.join(".git");
+        let is_of = |dir: &PathBuf| {
+            let gitdir = fs::read(dir.join("gitdir")).unwrap_or_default();
+            path_of(gitdir.trim_ascii()) == link
+        };
+        entries.map(|entry| entry.path()).filter(is_of).collect()
     }
 
     /// Moves a directory out of the way at once, and removes it then.

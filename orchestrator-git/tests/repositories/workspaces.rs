@@ -230,6 +230,26 @@ async fn worktrees_in_any_state_are_recovered() {
 }
 
 #[tokio::test]
+async fn a_worktree_that_was_never_finished_is_cleared_away() {
+    let world = World::new().await;
+    let (_, workspace) = world.open(&task("t"), 1).await;
+    // What `git worktree add` leaves when it is killed in the middle.
+    let admin = world.repo.join(".git/worktrees/tree7");
+    let gitdir = workspace.path.parent().unwrap().with_file_name("u").join("tree/.git");
+    write(&admin, "locked", "initializing");
+    write(&admin, "gitdir", format!("{}\n", gitdir.display()));
+    write(&admin, "commondir", "");
+    world.open(&task("u"), 2).await;
+    let worktrees = git(&world.repo, ["worktree", "list"]);
+    assert_eq!(worktrees.lines().count(), 3, "{worktrees}");
+    // Somebody else's is named and left.
+    write(&admin, "gitdir", "/elsewhere/.git\n");
+    write(&admin, "commondir", "");
+    let err = world.run.open(&world.ask(&task("v"), 3, Start::OnTarget)).await.unwrap_err();
+    assert!(err.chain().contains("tree7") && admin.exists(), "{}", err.chain());
+}
+
+#[tokio::test]
 async fn eight_workspaces_are_opened_at_once() {
     let world = World::new().await;
     let opens = (0..8).map(|number| {
