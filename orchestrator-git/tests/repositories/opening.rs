@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use orchestrator_core::RunId;
 use orchestrator_core::port::{Start, Workspaces as _};
 use orchestrator_git::{GitConfig, GitError, GitRun};
 
@@ -111,12 +112,10 @@ async fn bare_shallow_and_linked_repositories_work() {
     git(&world.repo, ["worktree", "add", "-q", "-b", "side", dir.join("linked").to_str().unwrap()]);
     for (name, run) in [("bare.git", "x"), ("shallow", "y"), ("linked", "z")] {
         let mut config = World::config(&dir.join(name), dir);
-        config.run = orchestrator_core::RunId::parse(run).unwrap();
+        config.run = RunId::parse(run).unwrap();
         let run = GitRun::open(config).await.unwrap();
         let mut ask = world.ask(&task("t"), 1, Start::OnTarget);
-        ask.run =
-            orchestrator_core::RunId::parse(run.integration_branch().rsplit('/').next().unwrap())
-                .unwrap();
+        ask.run = RunId::parse(run.integration_branch().rsplit('/').next().unwrap()).unwrap();
         let workspace = run.open(&ask).await.unwrap();
         write(&workspace.path, "new", "x");
         candidate(run.seal(&ask, &workspace).await.unwrap());
@@ -152,4 +151,20 @@ async fn repositories_of_other_formats_work() {
         world.run.fast_forward().await.unwrap();
         assert_eq!(world.show("main:b"), "2");
     }
+}
+
+#[tokio::test]
+async fn a_repository_of_another_user_works() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = repo(dir.path());
+    write(&repo, "a", "1");
+    git(&repo, ["add", "-A"]);
+    git(&repo, ["commit", "-qm", "one"]);
+    // Only root can give it away; elsewhere there is nothing to see.
+    if std::os::unix::fs::chown(&repo, Some(1), Some(1)).is_err() {
+        return;
+    }
+    let run = GitRun::open(World::config(&repo, dir.path())).await.unwrap();
+    let untouched = run.untouched(&RunId::parse("r").unwrap()).await.unwrap();
+    assert_eq!(fs::read(untouched.path.join("a")).unwrap(), b"1");
 }
