@@ -4,6 +4,7 @@
 mod driven;
 mod forward;
 mod hostile;
+mod killed;
 mod locks;
 mod merging;
 mod opening;
