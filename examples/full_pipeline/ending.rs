@@ -35,7 +35,7 @@ pub(crate) async fn tell(
     write_whole(&place.join("ESCALATED.md"), page.as_bytes())?;
 
     let mut out = io::stdout();
-    writeln!(out, "{}", report.summary(Terminal::has_color()))?;
+    writeln!(out, "{}", report.summary(Terminal::has_color(&out)))?;
     let exit = match end {
         RunEnd::Completed => Exit::Done,
         RunEnd::Failed => {

@@ -1,7 +1,7 @@
 //! An observer that shows a run to a person.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -59,7 +59,7 @@ impl Terminal {
     pub fn stderr() -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if io::stderr().is_terminal() && !dumb {
-            let color = Self::has_color();
+            let color = Self::has_color(&io::stderr());
             Self::start(Screen::Live(Live::new(ProgressDrawTarget::stderr(), color)), color)
         } else {
             Self::plain(io::stderr())
@@ -72,11 +72,11 @@ impl Terminal {
         Self::start(Screen::Plain(Box::new(out)), false)
     }
 
-    /// Whether the standard error takes colours: it is a terminal, and `NO_COLOR` is not set.
+    /// Whether an output takes colours: it is a terminal, and `NO_COLOR` is not set.
     #[must_use]
-    pub fn has_color() -> bool {
+    pub fn has_color(output: &impl IsTerminal) -> bool {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        io::stderr().is_terminal() && !refused
+        output.is_terminal() && !refused
     }
 
     fn start(screen: Screen, color: bool) -> Self {
