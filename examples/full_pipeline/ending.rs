@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 use orchestrator_cli::{Advice, History, Report, Terminal, escalated_md, harmless, write_whole};
-use orchestrator_core::RunEnd;
+use orchestrator_core::{ParkReason, RunEnd};
 
 use super::options::Options;
 use super::place::Place;
@@ -29,7 +29,7 @@ pub(crate) async fn tell(
         harmless(branch, 200)
     );
     let again =
-        |task: &orchestrator_core::TaskId| options.again(&place.dir, &["--retry", task.as_str()]);
+        |task: &orchestrator_core::TaskId| options.again(&place.dir, &[&format!("--retry={task}")]);
     let advice = Advice { repository: &pipeline.repository, answer: &answer, retry: &again };
     let page = escalated_md(&history, &advice)?;
     write_whole(&place.join("ESCALATED.md"), page.as_bytes())?;
@@ -44,7 +44,14 @@ pub(crate) async fn tell(
         }
         RunEnd::Parked(reason) => {
             writeln!(out, "Parked: {}.", reason.as_str())?;
-            writeln!(out, "To go on: {}", options.again(&place.dir, &[]))?;
+            let more: &[&str] = match reason {
+                ParkReason::Budget => &["--budget-usd", "MORE"],
+                ParkReason::Auth
+                | ParkReason::Billing
+                | ParkReason::Breaker
+                | ParkReason::Asked => &[],
+            };
+            writeln!(out, "To go on: {}", options.again(&place.dir, more))?;
             Exit::Waits
         }
         RunEnd::Paused => Exit::Waits,

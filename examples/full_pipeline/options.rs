@@ -92,6 +92,7 @@ impl Options {
             words.push(orchestrator_cli::shell_word(&value.to_string_lossy()));
         };
         put("--dir", dir.as_os_str());
+        put("--max-concurrent", self.max_concurrent.to_string().as_ref());
         if self.agent == Agent::Claude {
             put("--agent", "claude".as_ref());
             put("--claude-bin", self.claude_bin.as_os_str());
