@@ -183,6 +183,7 @@ impl Inner {
                 failed = Some(err);
             }
         }
+        self.forget_missing().await?;
         failed.map_or(Ok(()), Err)
     }
 

@@ -199,23 +199,41 @@ impl Inner {
     pub(crate) async fn remove(&self, place: &Place) -> Result<(), GitError> {
         let admins = self.admins_of(place);
         self.discard(&place.dir).await?;
+        self.forget(admins)
+    }
+
+    /// Git's own directories of worktrees at this place, also of those that were never finished.
+    fn admins_of(&self, place: &Place) -> Vec<PathBuf> {
+        let link = place.tree.join(".git");
+        self.admins_where(|found| found == link)
+    }
+
+    /// Git's own directories of the worktrees whose link file this says yes to.
+    fn admins_where(&self, is_meant: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.git.dir.join("worktrees")).into_iter().flatten().flatten();
+        let is_of = |dir: &PathBuf| {
+            let gitdir = fs::read(dir.join("gitdir")).unwrap_or_default();
+            is_meant(&path_of(gitdir.trim_ascii()))
+        };
+        entries.map(|entry| entry.path()).filter(is_of).collect()
+    }
+
+    /// Lets git forget worktrees of this run whose files are gone: a removal broke off there.
+    pub(crate) async fn forget_missing(&self) -> Result<(), GitError> {
+        let _turn = self.adding.lock().await;
+        let is_missing = |link: &Path| {
+            link.starts_with(&self.root) && link.parent().is_none_or(|tree| !tree.exists())
+        };
+        self.forget(self.admins_where(is_missing))
+    }
+
+    fn forget(&self, admins: Vec<PathBuf>) -> Result<(), GitError> {
         for admin in admins {
             fs::remove_dir_all(&admin).map_err(GitError::io(&admin, "removed"))?;
             // Git itself removes the directory with its last entry.
             if let Ok(()) = fs::remove_dir(self.git.dir.join("worktrees")) {}
         }
         Ok(())
-    }
-
-    /// Git's own directories of worktrees at this place, also of those that were never finished.
-    fn admins_of(&self, place: &Place) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.git.dir.join("worktrees")).into_iter().flatten().flatten();
-        let link = place.tree.join(".git");
-        let is_of = |dir: &PathBuf| {
-            let gitdir = fs::read(dir.join("gitdir")).unwrap_or_default();
-            path_of(gitdir.trim_ascii()) == link
-        };
-        entries.map(|entry| entry.path()).filter(is_of).collect()
     }
 
     /// Moves a directory out of the way at once, and removes it then.

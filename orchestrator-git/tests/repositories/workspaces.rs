@@ -170,6 +170,19 @@ async fn p19_releasing_and_retaining_keep_what_is_in_no_change() {
 }
 
 #[tokio::test]
+async fn a_removal_that_broke_off_is_finished() {
+    let world = World::new().await;
+    world.open(&task("a"), 1).await;
+    let (_, other) = world.open(&task("b"), 2).await;
+    let root = world.dir.path().join("work trees/r");
+    fs::rename(root.join("a"), root.join(".trash-a-1")).unwrap();
+    world.run.retain(&world.run_id(), &[TaskId::parse("b").unwrap()]).await.unwrap();
+    assert!(!root.join(".trash-a-1").exists() && other.path.exists());
+    let worktrees = git(&world.repo, ["worktree", "list"]);
+    assert_eq!(worktrees.lines().count(), 2, "{worktrees}");
+}
+
+#[tokio::test]
 async fn the_untouched_place_is_the_target_as_it_is() {
     let world = World::new().await;
     let one = world.run.untouched(&world.run_id()).await.unwrap();
