@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orchestrator_core::{RunId, Scope};
+use tracing::warn;
 
 use crate::error::GitError;
 use crate::exec::Caller;
 use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
 use crate::repository::{Git, Ref};
+use crate::rules::listed;
 
 /// How a run uses a repository.
 #[derive(Debug, Clone)]
@@ -222,11 +224,29 @@ impl Inner {
         Ok(())
     }
 
-    /// What the repository would run now and did not when the workspace was opened.
+    /// What the repository would run now and did not when the workspace was opened, where nobody
+    /// else can have done that.
+    ///
+    /// While several tasks are at work it is not known who did it, and the others must not pay for
+    /// it: then it is said where people read it, once.
     pub(crate) async fn new_programs(&self, slug: &str) -> Result<Vec<String>, GitError> {
         let now = self.git.programs().await?;
-        let noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(noted.get(slug).map(|before| now.new_since(before)).unwrap_or_default())
+        let mut noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = noted.get(slug).map(|before| now.new_since(before)).unwrap_or_default();
+        if new.is_empty() || noted.len() == 1 {
+            return Ok(new);
+        }
+        let programs = listed(new.iter().map(String::as_str));
+        warn!(%programs, "the repository was set up to run other programs while tasks were worked on");
+        for before in noted.values_mut() {
+            before.clone_from(&now.programs);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Forgets what was noted of a workspace that is gone.
+    pub(crate) fn forget_programs(&self, slug: &str) {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner).remove(slug);
     }
 }
 

@@ -153,6 +153,7 @@ impl Inner {
         let place = self.place(slug);
         let turn = self.turn(slug);
         let _turn = turn.lock().await;
+        self.forget_programs(slug);
         if !place.dir.is_dir() {
             return Ok(());
         }

@@ -131,6 +131,25 @@ async fn what_an_agent_did_to_the_repository_itself_is_refused_and_named() {
 }
 
 #[tokio::test]
+async fn what_somebody_did_to_the_repository_costs_nobody_an_attempt_while_several_are_at_work() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    let (other_ask, other) = world.open(&task("other"), 2).await;
+    write(&workspace.path, "src/a.rs", "x\n");
+    write(&other.path, "src/b.rs", "y\n");
+    // A package manager of one task does this, say.
+    git(&other.path, ["config", "core.hooksPath", ".husky"]);
+    candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    candidate(world.run.seal(&other_ask, &other).await.unwrap());
+    world.run.release(&world.run_id(), &task("other").id).await.unwrap();
+    let (ask, workspace) = world.open(&task("t"), 3).await;
+    write(&workspace.path, "src/a.rs", "z\n");
+    git(&workspace.path, ["config", "core.hooksPath", ".mine"]);
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("core.hookspath"), "{feedback}");
+}
+
+#[tokio::test]
 async fn a_lease_that_is_over_seals_nothing() {
     let world = World::new().await;
     let (old, workspace) = world.open(&task("t"), 1).await;
