@@ -10,7 +10,7 @@ use super::RunError;
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::engine::Engine;
 use crate::event::StoredEvent;
-use crate::id::{CommandId, OwnerId};
+use crate::id::{BlobHash, CommandId, OwnerId};
 use crate::policy::SchedulingPolicy;
 use crate::port::{Commit, CommitError, Host, Store};
 use crate::time::{Timestamp, WallTime};
@@ -75,9 +75,7 @@ impl Ledger {
 
     /// A name that no command of this or another process has.
     pub(super) fn command_id(&self) -> CommandId {
-        let number = COMMANDS.fetch_add(1, Ordering::Relaxed);
-        CommandId::parse(&format!("{}/{number}", self.owner))
-            .expect("an owner's id leaves room for a number")
+        command_id(&self.owner, COMMANDS.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Decides these commands, lets time do its work, claims what can run where that is the aim,
@@ -213,4 +211,30 @@ fn numbered(commit: Commit) -> Vec<StoredEvent> {
 
 fn wait(tries: u32) -> Duration {
     WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX)
+}
+
+/// The name of an owner's command of this number: the owner's own and the number, or a hash of both
+/// where that is too long for a name.
+fn command_id(owner: &OwnerId, number: u64) -> CommandId {
+    let name = format!("{owner}/{number}");
+    CommandId::parse(&name).unwrap_or_else(|_| {
+        let hash = BlobHash::of(name.as_bytes());
+        CommandId::parse(hash.as_str()).expect("hex digits are a valid name")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::ID_BYTES_MAX;
+
+    #[test]
+    fn p16_an_owner_with_the_longest_name_still_names_its_commands_apart() {
+        let owner = |last| OwnerId::parse(&("o".repeat(ID_BYTES_MAX - 1) + last)).unwrap();
+        let names =
+            [command_id(&owner("a"), 1), command_id(&owner("a"), 2), command_id(&owner("b"), 1)];
+        assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
+        let short = OwnerId::parse("host/1").unwrap();
+        assert_eq!(command_id(&short, 7).as_str(), "host/1/7");
+    }
 }
