@@ -1,18 +1,24 @@
 //! A seeded world around the engine: virtual time, workers that pass, fail, hang, answer late or
-//! twice, drivers that die, commits that are refused.
+//! twice, also for a driver that is dead, plans that come later, usage limits, people, drivers that
+//! die with a batch that was never committed, commits that are refused.
 //!
-//! The same seed gives the same history. After each step the engine is audited, and the log is held
-//! against the records; after `steps` the faults stop, and then the run must settle.
+//! The same seed gives the same history. After each step the engine is audited, and its state is held
+//! against the log, against the records that were committed, and against the promises by definition
+//! (`checks`); after `steps` the faults stop, and then the run must settle.
+
+mod checks;
+mod plans;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::checks::{Check, Kept, Log};
+use self::plans::GPU;
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::{Engine, Settlement};
-use crate::event::{Event, Resolution};
+use crate::event::Resolution;
 use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId};
 use crate::lease::Owner;
 use crate::money::{Cost, Usd};
@@ -20,10 +26,8 @@ use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::{AGENTS, StageKind};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
-use crate::record::{Phase, RunState};
+use crate::record::{ParkReason, Phase, RunState};
 use crate::retry::RetryRules;
-use crate::scope::Scope;
-use crate::task::{TaskSpec, VerifyCommand};
 use crate::time::{ClockReading, Timestamp, WallTime};
 
 /// Steps that a healed world may take before it counts as hung.
@@ -68,7 +72,7 @@ impl Simulation {
             what,
             history: std::mem::take(&mut world.history),
         })?;
-        Ok(Ended { events: world.log.len(), state: world.state() })
+        Ok(Ended { events: world.log.events, state: world.state() })
     }
 }
 
@@ -151,7 +155,11 @@ struct World {
     engine: Engine,
     /// A second engine that sees only the log.
     follower: Engine,
-    log: Vec<Event>,
+    log: Log,
+    /// What a store has.
+    kept: Kept,
+    /// The plans that are still to come.
+    later: Vec<Arc<Plan>>,
     /// Stages under way: what their holders know.
     grants: Vec<Grant>,
     /// Results already sent, that may be sent again.
@@ -164,22 +172,27 @@ struct World {
     greatest_token: FencingToken,
     healed: bool,
     history: Vec<String>,
+    /// The first promise that a commit broke.
+    broken: Check,
 }
-
-type Check = Result<(), String>;
 
 impl World {
     fn new(of: &Simulation) -> Self {
         let run = RunId::parse("simulated").expect("a valid id");
         let mut dice = of.dice.clone();
-        let plan = Arc::new(plan(&mut dice, of.tasks));
+        let plan = Arc::new(plans::plan(&mut dice, "t", of.tasks, &[]));
+        let known: Vec<TaskId> = plan.tasks.iter().map(|task| task.id.clone()).collect();
+        let count = dice.below(4);
+        let later = vec![Arc::new(plans::plan(&mut dice, "u", count, &known))];
         let engine = Engine::new(run).with_policy(Arc::clone(&of.policy));
         let mut world = Self {
             dice,
             policy: Arc::clone(&of.policy),
             follower: engine.clone(),
             engine,
-            log: Vec::new(),
+            log: Log::default(),
+            kept: Kept::default(),
+            later,
             grants: Vec::new(),
             sent: Vec::new(),
             merged: BTreeMap::new(),
@@ -189,9 +202,14 @@ impl World {
             greatest_token: FencingToken(0),
             healed: false,
             history: Vec::new(),
+            broken: Ok(()),
         };
         world.follower.offer(Arc::clone(&plan));
-        let rules = RetryRules { first_stage_failures_max: 0, ..RetryRules::default() };
+        let rules = RetryRules {
+            first_stage_failures_max: 3 * world.dice.below(2),
+            dispatches_spare: 60 / (1 + world.dice.below(60)),
+            ..RetryRules::default()
+        };
         world.begin(rules, plan);
         world
     }
@@ -233,8 +251,11 @@ impl World {
         self.healed = true;
         self.note("the faults stop");
         self.must(&Command::Resume { actor: "sim".to_owned() })?;
-        let raise = Command::SetBudget { budget: None };
-        self.must(&raise)?;
+        self.must(&Command::SetBudget { budget: None })?;
+        for pool in [AGENTS, GPU] {
+            let pool = PoolName::parse(pool).map_err(|err| err.to_string())?;
+            self.must(&Command::LimitPool { pool, limit: 3 })?;
+        }
         for _ in 0..HEALED_STEPS_MAX {
             if self.grants.is_empty() && self.engine.settlement(self.time()).is_some() {
                 self.must(&Command::Settle)?;
@@ -268,6 +289,11 @@ impl World {
         Timestamp(self.now)
     }
 
+    /// The time that a decision counts with.
+    fn time_of(&self, engine: &Engine) -> Timestamp {
+        self.time().max(engine.run().map(|run| run.last_at).unwrap_or_default())
+    }
+
     fn note(&mut self, what: impl Into<String>) {
         self.history.push(what.into());
     }
@@ -281,7 +307,8 @@ impl World {
             15 if self.dice.once_in(2) => self.driver_dies(),
             16 => self.person(),
             17 => self.refused_commit(),
-            18 => self.clock_jumps_back(),
+            18 if self.dice.once_in(2) => self.clock_jumps_back(),
+            18 => self.another_plan(),
             _ => self.must(&Command::Tick),
         }
     }
@@ -314,49 +341,21 @@ impl World {
         }
     }
 
-    /// P1, P3, P8, P9, P10 at a grant.
+    /// P1, P3, P8, P9, P10, P11 at a grant.
     fn check_grant(&mut self, before: &Engine, grant: &Grant) -> Check {
         if grant.token <= self.greatest_token {
             return Err(format!("P1: token {} is not greater than the last", grant.token));
         }
         self.greatest_token = grant.token;
-        let spec = before.spec(&grant.task).ok_or("a grant of an unknown task")?;
-        let undone = spec
-            .depends_on
-            .iter()
-            .find(|id| before.task(id).is_none_or(|task| !matches!(task.phase, Phase::Done(_))));
-        if let Some(undone) = undone {
-            return Err(format!("P3: `{}` was granted before `{undone}` is done", grant.task));
-        }
-        let was = before.task(&grant.task).map(|task| task.phase.as_str());
-        if !matches!(was, Some("open" | "deferred")) {
-            return Err(format!("P1: `{}` was granted while {was:?}", grant.task));
-        }
-        for pool in self.engine.pools() {
-            let in_use = self.engine.in_use(&pool.name);
-            if in_use > pool.limit && in_use > before.in_use(&pool.name) {
-                return Err(format!(
-                    "P8: pool `{}` has {in_use} of {} in use",
-                    pool.name, pool.limit
-                ));
-            }
-        }
-        let run = self.engine.run().ok_or("no run")?;
-        match run.budget {
-            Some(budget) if run.spent.plus(run.reserved) > budget => {
-                Err(format!("P10: {} spent and {} reserved of {budget}", run.spent, run.reserved))
-            }
-            Some(_) | None => Ok(()),
-        }
+        checks::grant(before, self.time_of(before), grant)
     }
 
-    /// P11: nothing was granted, so something must hold every task.
+    /// P11: nothing was granted, so nothing can run.
     fn check_nothing(&self, before: &Engine) -> Check {
-        let held = |task: &TaskId| {
-            let reasons = before.explain(self.time(), task);
-            !reasons.contains(&crate::engine::Reason::Ready)
+        let ready = |task: &TaskId| {
+            before.explain(self.time_of(before), task) == [crate::engine::Reason::Ready]
         };
-        match before.tasks().iter().find(|task| !held(&task.id)) {
+        match before.tasks().iter().find(|task| ready(&task.id)) {
             Some(task) => Err(format!("P11: `{}` could run and was not granted", task.id)),
             None => Ok(()),
         }
@@ -390,6 +389,7 @@ impl World {
             | Phase::Cancelled => false,
         });
         let task = report.task.clone();
+        self.log.is_reported(&report);
         let answer = self.commit(&Command::Report(Box::new(report)));
         let after = self.engine.task(&task).map(|task| task.phase.clone());
         match answer {
@@ -418,7 +418,14 @@ impl World {
                 report.outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
             }
             3 | 4 => report.outcome = interrupted(Interruption::Overload),
-            5 => report.outcome = interrupted(Interruption::UsageLimit),
+            5 => {
+                report.outcome = interrupted(Interruption::UsageLimit);
+                let span = u64::from(self.dice.below(8_000_000));
+                report.retry_at = self
+                    .dice
+                    .once_in(2)
+                    .then(|| Timestamp((self.now + span).saturating_sub(1_000_000)));
+            }
             6 => report.outcome = Outcome::Question { text: "which?".to_owned() },
             7 => report.outcome = Outcome::Fatal { error: "no such program".to_owned() },
             8 => {
@@ -497,7 +504,16 @@ impl World {
             .map(|task| (task.id.clone(), task.last_token))
             .collect();
         for (task, token) in stopping {
-            self.grants.retain(|grant| grant.token != token);
+            let at = self.grants.iter().position(|grant| grant.token == token);
+            if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
+                // Its holder may still say something, before it is stopped or long after.
+                let mut late = report_of(&self.engine, &grant, Outcome::Passed);
+                late.cost = Cost::Known(Usd(u64::from(self.dice.below(9_000_000))));
+                self.sent.push(late.clone());
+                if self.dice.once_in(3) {
+                    self.report(late)?;
+                }
+            }
             self.must(&Command::Stopped { task, token })?;
         }
         Ok(())
@@ -505,11 +521,16 @@ impl World {
 
     fn driver_dies(&mut self) -> Check {
         self.note("the driver dies");
-        self.engine.undo();
         let snapshot = self.engine.snapshot().ok_or("no snapshot")?;
-        self.engine = Engine::restore(&snapshot)
+        let restored = Engine::restore(&snapshot)
             .map_err(|err| format!("P5: {err}"))?
             .with_policy(Arc::clone(&self.policy));
+        if !checks::same(&restored, &self.engine, self.time()) {
+            return Err("P5: a restored engine is another one".to_owned());
+        }
+        // What was decided and not committed is lost with the driver.
+        self.batch_of_anything();
+        self.engine = restored;
         let former = self.owner().id;
         self.pid += 1;
         let opening = self.opening(Some(former));
@@ -518,11 +539,18 @@ impl World {
     }
 
     fn person(&mut self) -> Check {
+        let command = self.persons_command();
+        // A refusal is an answer too; the check after it shows that it changed nothing.
+        drop(self.commit(&command));
+        self.check()
+    }
+
+    fn persons_command(&mut self) -> Command {
         let tasks = self.engine.tasks();
         let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
         let task = tasks[at].id.clone();
         let (actor, reason) = ("sim".to_owned(), "chance".to_owned());
-        let command = match self.dice.below(8) {
+        match self.dice.below(10) {
             0..=2 => Command::Retry { task, actor, reason },
             3 => Command::Resolve { task, how: Resolution::Skip, actor, reason },
             4 if self.dice.once_in(4) => Command::Cancel { task, actor, reason },
@@ -531,28 +559,71 @@ impl World {
                 Command::LimitPool { pool, limit: 1 + self.dice.below(3) }
             }
             6 => Command::Pause { actor, reason },
+            7 => Command::SetBudget { budget: Some(Usd::dollars(self.dice.below(60))) },
+            8 => Command::Drain { reason: ParkReason::Asked },
             _ => Command::Resume { actor },
-        };
-        // A refusal is an answer too; the audit after it shows that it changed nothing.
-        drop(self.commit(&command));
-        Ok(())
+        }
     }
 
     /// A commit that the store refuses leaves the engine as it was.
     fn refused_commit(&mut self) -> Check {
-        let before = self.engine.snapshot();
-        let id = self.command_id();
-        let owner = self.owner().id;
-        let now = self.time();
-        let submitted = self.engine.submit(now, &id, &Command::Claim { owner });
-        let second = self.command_id();
-        drop(self.engine.submit(now, &second, &Command::Tick));
+        let before = self.engine.clone();
+        self.batch_of_anything();
         self.engine.undo();
-        self.note(format!("a commit is refused: {submitted:?}"));
-        if self.engine.snapshot() != before {
+        self.note("the commit is refused");
+        if !checks::same(&self.engine, &before, self.time()) {
             return Err("P4: a refused commit left something behind".to_owned());
         }
         self.check()
+    }
+
+    /// Submits some commands of every kind, whether they make sense or not.
+    fn batch_of_anything(&mut self) {
+        for _ in 0..=self.dice.below(6) {
+            let command = self.anything();
+            let (id, now) = (self.command_id(), self.time());
+            let answer = self.engine.submit(now, &id, &command);
+            self.note(format!("{now}: uncommitted {command:?} -> {answer:?}"));
+        }
+    }
+
+    fn anything(&mut self) -> Command {
+        let owner = self.owner();
+        let grant = (!self.grants.is_empty()).then(|| {
+            let count = u32::try_from(self.grants.len()).unwrap_or(u32::MAX);
+            self.grants[self.dice.below(count) as usize].clone()
+        });
+        match (self.dice.below(12), grant) {
+            (0, Some(grant)) => {
+                let passed = report_of(&self.engine, &grant, Outcome::Passed);
+                Command::Report(Box::new(passed))
+            }
+            (1, Some(grant)) => {
+                let limit = interrupted(Interruption::UsageLimit);
+                Command::Report(Box::new(report_of(&self.engine, &grant, limit)))
+            }
+            (2, Some(grant)) => {
+                let outcome = Outcome::Question { text: "which?".to_owned() };
+                Command::Report(Box::new(report_of(&self.engine, &grant, outcome)))
+            }
+            (3, Some(Grant { task, token, .. })) => Command::Stopped { task, token },
+            (4, _) => match self.later.first() {
+                Some(plan) => Command::AddPlan { plan: Arc::clone(plan) },
+                None => Command::Settle,
+            },
+            (5, _) => self.opening(Some(owner.id)),
+            (6, _) => Command::CloseDriver { owner: owner.id },
+            (7 | 8, _) => self.persons_command(),
+            (9, _) => Command::Settle,
+            (10, _) => Command::Tick,
+            (0..=3 | 11.., _) => Command::Claim { owner: owner.id },
+        }
+    }
+
+    fn another_plan(&mut self) -> Check {
+        let Some(plan) = self.later.pop() else { return Ok(()) };
+        self.follower.offer(Arc::clone(&plan));
+        self.must(&Command::AddPlan { plan })
     }
 
     fn clock_jumps_back(&mut self) -> Check {
@@ -582,29 +653,34 @@ impl World {
         let answer = self.engine.submit(now, &id, command);
         self.history.push(format!("{now}: {command:?} -> {answer:?}"));
         if let Some(commit) = self.engine.batch() {
+            self.engine.accept();
+            let framed = checks::frame(command, &self.follower, &self.engine);
+            self.kept.take(commit.records);
             for event in commit.events {
                 self.follower.evolve(&event);
-                self.log.push(event);
+                let logged = self.log.take(&event);
+                self.broken = self.broken.clone().and(logged);
             }
-            self.engine.accept();
+            self.broken = self.broken.clone().and(framed);
         }
         answer
     }
 
-    /// The audit, and P5: the log alone leads to the same records.
+    /// The audit, the promises, and P5: the log alone leads to the same engine.
     fn check(&self) -> Check {
+        self.broken.clone()?;
         let faults = self.engine.audit();
         if !faults.is_empty() {
             return Err(format!("audit: {faults:?}"));
         }
-        if self.follower.snapshot() != self.engine.snapshot() {
+        let (one, two) = (&self.engine, &self.follower);
+        if one.seq() != two.seq() || one.run() != two.run() || one.tasks() != two.tasks() {
             return Err("P5: the log leads to other records than the store has".to_owned());
         }
-        let over = self.log.iter().zip(self.log.iter().skip(1)).any(|(one, two)| two.at < one.at);
-        if over {
-            return Err("P14: time went back in the log".to_owned());
-        }
-        Ok(())
+        self.kept.check(one)?;
+        self.log.check(one)?;
+        checks::dispatches(one)?;
+        checks::reasons(one, self.time_of(one))
     }
 }
 
@@ -633,30 +709,4 @@ fn report_of(engine: &Engine, grant: &Grant, outcome: Outcome) -> StageReport {
         kept: None,
         retry_at: None,
     }
-}
-
-/// A random plan: each task depends on some of those before it.
-fn plan(dice: &mut Dice, tasks: u32) -> Plan {
-    let id = |number: u32| TaskId::parse(&format!("t{number}")).expect("a valid id");
-    let mut plan = Plan::default();
-    for number in 0..tasks {
-        let mut spec = TaskSpec::new(id(number));
-        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
-        spec.max_retries = dice.below(3);
-        spec.depends_on = (0..number).filter(|_| dice.once_in(3)).map(id).collect();
-        if dice.once_in(2) {
-            let path = ["src", "src/a", "docs"][dice.below(3) as usize];
-            spec.scope = Scope::parse([path]).ok();
-        }
-        if dice.once_in(4) {
-            let gpu = PoolName::parse("gpu").expect("a valid name");
-            spec.needs.insert(gpu, NonZeroU32::MIN);
-        }
-        spec.estimate =
-            dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
-        plan.tasks.push(spec);
-    }
-    plan.pools.insert(PoolName::parse(AGENTS).expect("a valid name"), 1 + dice.below(3));
-    plan.budget = dice.once_in(3).then(|| Usd::dollars(1 + dice.below(40)));
-    plan
 }

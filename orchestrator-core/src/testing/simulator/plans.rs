@@ -1,0 +1,59 @@
+//! Random plans.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::Dice;
+use crate::id::{PoolName, TaskId};
+use crate::money::Usd;
+use crate::pipeline::AGENTS;
+use crate::plan::Plan;
+use crate::scope::Scope;
+use crate::task::{TaskSpec, VerifyCommand};
+
+/// The pool that some tasks need permits of beyond their stage's.
+pub(super) const GPU: &str = "gpu";
+
+/// A random plan: each task depends on some of those before it, and on some of the `known`.
+pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) -> Plan {
+    // Now and then the worst of names: as long as may be, and twice as long in JSON.
+    let prefix = if dice.once_in(16) { "\"".repeat(250) + prefix } else { prefix.to_owned() };
+    let id = |number: u32| TaskId::parse(&format!("{prefix}{number}")).expect("a valid id");
+    let mut plan = Plan::default();
+    for number in 0..tasks {
+        let mut spec = TaskSpec::new(id(number));
+        spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+        spec.max_retries = dice.below(3);
+        spec.depends_on = (0..number).filter(|_| dice.once_in(3)).map(id).collect();
+        spec.depends_on.extend(known.iter().filter(|_| dice.once_in(4)).cloned());
+        if dice.once_in(2) {
+            let path = ["src", "src/a", "docs"][dice.below(3) as usize];
+            spec.scope = Scope::parse([path]).ok();
+        }
+        if dice.once_in(4) {
+            let gpu = PoolName::parse(GPU).expect("a valid name");
+            spec.needs.extend(NonZeroU32::new(1 + dice.below(2)).map(|permits| (gpu, permits)));
+        }
+        if dice.once_in(8) {
+            // More of the stages' own pool than the stage takes.
+            let agents = PoolName::parse(AGENTS).expect("a valid name");
+            spec.needs.extend(NonZeroU32::new(2).map(|permits| (agents, permits)));
+        }
+        spec.priority = [0, 0, 0, 5, -5][dice.below(5) as usize];
+        spec.estimate =
+            dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
+        plan.tasks.push(spec);
+    }
+    for pool in [AGENTS, GPU] {
+        let pool = PoolName::parse(pool).expect("a valid name");
+        let needs = plan.tasks.iter().filter_map(|spec| spec.needs.get(&pool));
+        let least = needs.map(|permits| permits.get()).max().unwrap_or(1);
+        plan.pools.insert(pool, least + dice.below(3));
+    }
+    if !known.is_empty() {
+        // A pool that comes with the plan, and goes with it when the commit is refused.
+        plan.pools.insert(PoolName::parse("late").expect("a valid name"), 1);
+    }
+    plan.budget = dice.once_in(3).then(|| Usd::dollars(1 + dice.below(40)));
+    plan
+}
