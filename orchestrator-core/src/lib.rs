@@ -15,6 +15,10 @@ mod id;
 mod lease;
 mod memory;
 mod money;
+#[cfg(feature = "mutants")]
+pub mod mutant;
+#[cfg(not(feature = "mutants"))]
+mod mutant;
 mod outcome;
 mod pipeline;
 mod plan;

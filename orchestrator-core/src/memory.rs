@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use crate::command::Answer;
 use crate::event::{Event, StoredEvent};
 use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId};
+use crate::mutant::{Mutant, is_on};
 use crate::port::{Commit, CommitError, Store, StoreError};
 use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot, TaskRecord};
 use crate::time::Timestamp;
@@ -105,12 +106,17 @@ impl Run {
         self.pools.extend(records.pools.iter().map(|pool| (pool.name.clone(), pool.clone())));
         for owner in &records.owners {
             let mut owner = owner.clone();
-            if let Some(known) = self.owners.get(&owner.owner.id) {
+            if let Some(known) = self.owners.get(&owner.owner.id)
+                && !is_on(Mutant::TouchUndoneByCommit)
+            {
                 owner.touched_at = owner.touched_at.max(known.touched_at);
             }
             self.owners.insert(owner.owner.id.clone(), owner);
         }
         for blob in blobs {
+            if is_on(Mutant::BlobWrittenOver) && self.blobs.remove(&BlobHash::of(blob)).is_some() {
+                continue;
+            }
             self.blobs.entry(BlobHash::of(blob)).or_insert_with(|| blob.clone());
         }
     }
@@ -126,13 +132,17 @@ impl Run {
             let blob = self.blobs.get(&plan.blob).cloned();
             blob.ok_or_else(|| missing(format!("the plan with address {}", plan.blob)))
         });
+        let mut plans = plans.collect::<Result<Vec<_>, _>>()?;
+        if is_on(Mutant::PlansLoadedBackwards) {
+            plans.reverse();
+        }
         Ok(Snapshot {
             seq: self.seq(),
             run: self.record.clone(),
             tasks: self.tasks.values().cloned().collect(),
             pools: self.pools.values().cloned().collect(),
             owners: self.owners.values().cloned().collect(),
-            plans: plans.collect::<Result<_, _>>()?,
+            plans,
         })
     }
 }
@@ -148,12 +158,14 @@ impl Inner {
         let mut seen = BTreeSet::new();
         for (id, _) in &commit.commands {
             let is_known = known.is_some_and(|known| known.answers.contains_key(id));
-            if is_known || !seen.insert(id) {
+            let is_known = is_known && !is_on(Mutant::RepeatedCommandTaken);
+            let is_twice = !seen.insert(id) && !is_on(Mutant::RepeatWithinCommitTaken);
+            if is_known || is_twice {
                 return Err(CommitError::Repeated { command: id.clone() });
             }
         }
         let now = known.map_or(Seq(0), Run::seq);
-        if now != commit.expected {
+        if now != commit.expected && !is_on(Mutant::CommitAnywhere) {
             return Err(CommitError::Moved { now });
         }
         match (self.runs.get_mut(run), &commit.records.run) {
@@ -169,7 +181,8 @@ impl Inner {
                 return Err(CommitError::Failed(StoreError::Unavailable(cause)));
             }
         }
-        self.waiting.drain(..).for_each(Waker::wake);
+        let waiting = self.waiting.drain(..);
+        waiting.filter(|_| !is_on(Mutant::ChangeWakesNobody)).for_each(Waker::wake);
         Ok(self.runs.get(run).map_or(Seq(0), Run::seq))
     }
 }
@@ -206,7 +219,9 @@ impl Store for MemoryStore {
     ) -> Result<Vec<StoredEvent>, StoreError> {
         let skip = usize::try_from(after.0).unwrap_or(usize::MAX);
         let read = |run: &Run| {
+            let lost = if is_on(Mutant::LogSkipsSilently) { 3 } else { u64::MAX };
             let rest = run.events.iter().cloned().zip(1..).skip(skip).take(limit);
+            let rest = rest.filter(|(_, seq)| *seq != lost);
             rest.map(|(event, seq)| StoredEvent { seq: Seq(seq), event }).collect()
         };
         Ok(self.with(run, read).unwrap_or_default())
@@ -219,7 +234,8 @@ impl Store for MemoryStore {
     async fn touch(&self, run: &RunId, owner: &OwnerId, now: Timestamp) -> Result<(), StoreError> {
         let mut inner = self.lock();
         if let Some(owner) = inner.runs.get_mut(run).and_then(|run| run.owners.get_mut(owner)) {
-            owner.touched_at = owner.touched_at.max(now);
+            let never_back = !is_on(Mutant::TouchGoesBack);
+            owner.touched_at = if never_back { owner.touched_at.max(now) } else { now };
         }
         Ok(())
     }
@@ -240,7 +256,8 @@ impl Store for MemoryStore {
 
     async fn prune(&self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
         if let Some(run) = self.lock().runs.get_mut(run) {
-            run.answers.retain(|_, (seq, _)| *seq > up_to);
+            let all = is_on(Mutant::PruneForgetsTooMuch);
+            run.answers.retain(|_, (seq, _)| *seq > up_to && !all);
         }
         Ok(())
     }

@@ -5,6 +5,8 @@ use std::iter::Sum;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mutant::{Mutant, is_on};
+
 /// An amount of US dollars in millionths; never negative.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -90,6 +92,7 @@ impl Cost {
     pub fn settle(self, reserved: Usd) -> Usd {
         match self {
             Self::Known(cost) => cost,
+            Self::AtLeast(seen) if is_on(Mutant::UnknownCostIsWhatWasSeen) => seen,
             Self::AtLeast(seen) => seen.max(reserved),
         }
     }

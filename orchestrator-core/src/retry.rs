@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::TaskId;
+use crate::mutant::{Mutant, is_on};
 use crate::time::{Timestamp, millis};
 
 /// The bounds and waits of a run's retries.
@@ -46,6 +47,9 @@ impl RetryRules {
     /// The most grants that a task with so many stages and retries gets.
     #[must_use]
     pub fn dispatches_max(&self, stages: usize, retries: u32) -> u32 {
+        if is_on(Mutant::DispatchesWithoutBound) {
+            return u32::MAX;
+        }
         let stages = u32::try_from(stages).unwrap_or(u32::MAX);
         stages.saturating_mul(retries.saturating_add(1)).saturating_add(self.dispatches_spare)
     }
@@ -55,7 +59,8 @@ impl RetryRules {
     #[must_use]
     pub fn backoff(&self, now: Timestamp, task: &TaskId, interruptions: u32) -> Timestamp {
         let doublings = interruptions.saturating_sub(1).min(32);
-        let cap = millis(self.backoff_max);
+        let uncapped = is_on(Mutant::BackoffWithoutCap);
+        let cap = if uncapped { u64::MAX } else { millis(self.backoff_max) };
         let wait = millis(self.backoff).saturating_mul(1_u64 << doublings).min(cap);
         let half = wait / 2;
         let spread = hash(self.seed, task.as_str(), interruptions) % (wait - half + 1);
@@ -79,6 +84,9 @@ fn first_u64(digest: &[u8]) -> u64 {
 #[must_use]
 pub fn signature(feedback: &str) -> u64 {
     let mut hasher = Sha256::new();
+    if is_on(Mutant::SameFailureUnrecognized) {
+        hasher.update(feedback.as_bytes());
+    }
     for word in feedback.split_whitespace() {
         let is_path = word.contains('/') && word.len() > 1;
         if is_path {

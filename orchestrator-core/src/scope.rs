@@ -5,6 +5,8 @@ use std::fmt;
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::mutant::{Mutant, is_on};
+
 /// Most patterns in one scope.
 pub const SCOPE_PATTERNS_MAX: usize = 256;
 /// Longest pattern of a scope, in bytes.
@@ -144,7 +146,8 @@ impl ScopeMatcher {
     /// A path that is not in its plain form (with `..`, say) is not allowed by any scope.
     #[must_use]
     pub fn allows(&self, path: &str) -> bool {
-        let is_plain = path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        let dots_pass = is_on(Mutant::ScopeLetsDotsOut);
+        let is_plain = dots_pass || path.split('/').all(|part| !matches!(part, "" | "." | ".."));
         let is_below = |plain: &String| {
             path.strip_prefix(plain.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -160,6 +163,9 @@ fn glob(text: &str) -> Result<Glob, InvalidScope> {
 
 /// A form that is the same for names that a file system without case takes for the same.
 fn folded(part: &str) -> String {
+    if is_on(Mutant::ScopesMindCase) {
+        return part.to_owned();
+    }
     part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
 }
 
@@ -190,6 +196,9 @@ impl Pattern {
     }
 
     fn overlaps(&self, other: &Self) -> bool {
+        if is_on(Mutant::ScopesOverlapByEqualPathsOnly) {
+            return self.literal == other.literal;
+        }
         self.literal.iter().zip(&other.literal).all(|(ours, theirs)| ours == theirs)
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::mutant::{Mutant, is_on};
+
 /// A moment of a run in milliseconds since the run was created; it never goes back.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -75,10 +77,12 @@ impl Anchor {
     /// wall clock that went back adds nothing, and one that leapt adds [`SLEPT_MAX`] at most.
     #[must_use]
     pub fn now(&self, reading: &ClockReading) -> Timestamp {
-        let passed = if reading.boot_id == self.reading.boot_id {
+        let by_boot = !is_on(Mutant::WallClockWithinBoot);
+        let slept_max = if is_on(Mutant::SleepWithoutBound) { u64::MAX } else { millis(SLEPT_MAX) };
+        let passed = if by_boot && reading.boot_id == self.reading.boot_id {
             reading.boot_ms.saturating_sub(self.reading.boot_ms)
         } else {
-            reading.wall.0.saturating_sub(self.reading.wall.0).min(millis(SLEPT_MAX))
+            reading.wall.0.saturating_sub(self.reading.wall.0).min(slept_max)
         };
         Timestamp(self.at.0.saturating_add(passed))
     }

@@ -6,6 +6,7 @@ use super::cycle::shortest_cycles;
 use super::nearest::Nearest;
 use super::{Plan, PlanFault};
 use crate::id::{PoolName, TaskId};
+use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, StageKind};
 use crate::task::{TaskSpec, VerifyCommand};
 
@@ -86,7 +87,9 @@ impl Check<'_> {
                 } else {
                     continue;
                 };
-                self.fault(at, Part::Dependency(entry), fault);
+                if !is_unseen(&fault) {
+                    self.fault(at, Part::Dependency(entry), fault);
+                }
             }
         }
     }
@@ -98,6 +101,9 @@ impl Check<'_> {
         let edges: Vec<Vec<usize>> =
             tasks.iter().map(|task| task.depends_on.iter().filter_map(place).collect()).collect();
         for cycle in shortest_cycles(&edges) {
+            if is_on(Mutant::LongCycleUnseen) && cycle.len() > 2 {
+                continue;
+            }
             let (Some(at), Some(next)) = (cycle.first(), cycle.get(1)) else { continue };
             let entry = tasks[*at].depends_on.iter().position(|id| place(id) == Some(*next));
             let ids = cycle.iter().map(|at| tasks[*at].id.clone()).collect();
@@ -111,14 +117,16 @@ impl Check<'_> {
         for (at, spec) in self.plan.tasks.iter().enumerate() {
             let task = spec.id.clone();
             let Some(pipeline) = self.plan.named_pipeline(spec, &default) else {
-                if let Some(pipeline) = spec.pipeline.clone() {
+                if let Some(pipeline) = spec.pipeline.clone()
+                    && !is_on(Mutant::UnknownPipelineIsDefault)
+                {
                     self.fault(at, Part::Pipeline, PlanFault::UnknownPipeline { task, pipeline });
                 }
                 continue;
             };
             for (pool, own) in &spec.needs {
                 let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
-                if own.get() > limit {
+                if own.get() > limit && !is_on(Mutant::NeedsBeyondLimitTaken) {
                     let (task, pool) = (task.clone(), pool.clone());
                     let (part, needs) = (Part::Needs(pool.clone()), own.get());
                     self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
@@ -130,6 +138,12 @@ impl Check<'_> {
             }
         }
     }
+}
+
+fn is_unseen(fault: &PlanFault) -> bool {
+    (is_on(Mutant::UnknownDependencyIsMet) && matches!(fault, PlanFault::UnknownDependency { .. }))
+        || (is_on(Mutant::SelfDependencyUnseen)
+            && matches!(fault, PlanFault::SelfDependency { .. }))
 }
 
 fn says_something(command: &VerifyCommand) -> bool {

@@ -3,6 +3,8 @@
 pub mod conformance;
 mod fault_store;
 pub mod fuzz;
+#[cfg(feature = "mutants")]
+pub mod museum;
 mod scripted;
 mod simulator;
 
