@@ -1,6 +1,6 @@
 //! Faults that tests put in on purpose, each after one that did harm in a system of this kind.
 //!
-//! Without the feature `mutants` [`is_on`] is a constant, so that none of them is in the program; CI
+//! Without the feature `mutants`, `is_on` is a constant, so that none of them is in the program; CI
 //! holds that no package but the tests' turns the feature on. `testing::museum` shows that the tests
 //! notice each.
 #![cfg_attr(
