@@ -227,7 +227,7 @@ impl Answer {
             End::OutputLimit => (0, true),
             End::Signalled(signal) => return Err(ended(&format!("signal {signal}"))),
             End::WallLimit => return Err(ended("it took too long")),
-            End::SilenceLimit | End::Cancelled | End::Lingered => {
+            End::SilenceLimit | End::MemoryLimit | End::Cancelled | End::Lingered => {
                 return Err(ended("it was stopped"));
             }
         };

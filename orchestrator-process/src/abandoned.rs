@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::process::Child;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
+use crate::confine::Cell;
 use crate::sweep::signal;
 use crate::table::{ProcessId, Seeds, Table};
 
@@ -18,6 +19,7 @@ use crate::table::{ProcessId, Seeds, Table};
 pub(crate) struct Abandoned {
     pub(crate) child: Child,
     pub(crate) seeds: Seeds,
+    pub(crate) cell: Option<Arc<dyn Cell>>,
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -89,12 +91,29 @@ impl Ending {
             signal(*id, Signal::KILL);
         }
         self.known.extend(&members);
+        let held = self.end_held();
         self.looks += 1;
         if self.looks >= LOOKS_MAX {
             tracing::warn!(left = ?members, "processes of an abandoned program cannot be ended");
             return true;
         }
         // It is reaped last: until then its pid, session and group mean this tree.
-        members.is_empty() && !table.is_torn && !matches!(self.abandoned.child.try_wait(), Ok(None))
+        members.is_empty()
+            && held == 0
+            && !table.is_torn
+            && !matches!(self.abandoned.child.try_wait(), Ok(None))
+    }
+
+    /// Kills what its cell holds; says how many that were.
+    fn end_held(&self) -> usize {
+        let Some(cell) = &self.abandoned.cell else { return 0 };
+        // What cannot be looked at is left to the look at all processes.
+        let held = cell.processes().unwrap_or_default().len();
+        if held > 0
+            && let Err(err) = cell.kill()
+        {
+            tracing::warn!(%err, "the cgroup of an abandoned program cannot be killed");
+        }
+        held
     }
 }

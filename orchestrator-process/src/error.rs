@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use orchestrator_core::{Interruption, Outcome};
 
+use crate::confine::ConfineError;
+
 /// Why a program could not be started; each names the program and what would help.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -72,6 +74,15 @@ pub enum SpawnError {
         #[source]
         source: io::Error,
     },
+    /// It cannot be confined as it must be.
+    #[error("`{program}` is not started")]
+    Confine {
+        /// The program.
+        program: String,
+        /// What it must be confined by, and is not.
+        #[source]
+        source: ConfineError,
+    },
     /// Something else.
     #[error("`{program}` cannot be started")]
     Other {
@@ -102,10 +113,25 @@ impl SpawnError {
     /// The message with what the system said.
     #[must_use]
     pub fn chain(&self) -> String {
-        match std::error::Error::source(self) {
-            Some(source) => format!("{self}: {source}"),
-            None => self.to_string(),
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(err) = cause {
+            text = format!("{text}: {err}");
+            cause = err.source();
         }
+        text
+    }
+
+    /// Tells why a program cannot be confined.
+    pub(crate) fn from_confine(program: &str, source: ConfineError) -> Self {
+        let program = program.to_owned();
+        if let ConfineError::Place(source) = source {
+            if is_no_room(&source) {
+                return Self::NoRoom { program, source };
+            }
+            return Self::Confine { program, source: ConfineError::Place(source) };
+        }
+        Self::Confine { program, source }
     }
 
     /// Tells what the system said of a file for the program.

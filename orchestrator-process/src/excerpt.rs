@@ -62,6 +62,7 @@ pub(crate) fn how(end: End, wall: Duration) -> String {
         End::WallLimit => format!("did not end within its time limit of {wall:?} and was stopped"),
         End::SilenceLimit => "gave no output for too long and was stopped".to_owned(),
         End::OutputLimit => "gave too much output and was stopped".to_owned(),
+        End::MemoryLimit => "needed more memory than it may have and was stopped".to_owned(),
         End::Cancelled => "was stopped on request".to_owned(),
         End::Lingered => "did not end after its answer and was stopped".to_owned(),
     }

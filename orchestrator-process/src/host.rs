@@ -1,5 +1,6 @@
 //! This machine: its clocks, and which processes live on it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,9 +10,10 @@ use orchestrator_core::port::{Host, Liveness, PortError};
 use orchestrator_core::{ClockReading, FencingToken, Owner, OwnerId, RunId, WallTime, millis};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::confine::{Confiner as _, LocalConfiner};
 use crate::environment::Marker;
 use crate::sweep;
-use crate::table::{Process, Seeds};
+use crate::table::{Process, ProcessId, Seeds};
 
 /// The machine that this process runs on.
 #[derive(Debug, Clone)]
@@ -152,8 +154,12 @@ pub async fn end_leftovers(
     token: FencingToken,
     grace: Duration,
 ) -> Result<u32, LeftoversError> {
-    let seeds = Seeds { lease: Some(Marker::of(run, token)), ..Seeds::default() };
-    let swept = sweep::end_all(&seeds, std::collections::BTreeSet::new(), grace).await;
+    let marker = Marker::of(run, token);
+    let held = end_cells(&marker, grace).await;
+    // A process may have been put elsewhere, or been started where there was no cgroup.
+    let seeds = Seeds { lease: Some(marker), ..Seeds::default() };
+    let mut swept = sweep::end_all(&seeds, BTreeSet::new(), grace).await;
+    swept.found.extend(held);
     if swept.is_blind {
         Err(LeftoversError::Unseen { token })
     } else if swept.left.is_empty() {
@@ -161,6 +167,24 @@ pub async fn end_leftovers(
     } else {
         Err(LeftoversError::Left { token, left: swept.left })
     }
+}
+
+/// Ends what the cgroups of a lease hold; says what that was. One that holds this process is left.
+async fn end_cells(marker: &Marker, grace: Duration) -> BTreeSet<ProcessId> {
+    let mut found = BTreeSet::new();
+    for cell in LocalConfiner::detected().left_by(marker) {
+        if cell.holds(std::process::id()) {
+            continue;
+        }
+        match sweep::end_held(&*cell, grace).await {
+            Ok(mut swept) => {
+                swept.log();
+                found.append(&mut swept.found);
+            }
+            Err(err) => tracing::warn!(%err, "a cgroup of a lease cannot be looked at"),
+        }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -5,10 +5,15 @@
 //! gets an environment that starts empty, no input that it was not given, a session of its own and a
 //! time limit; and when it ends, by itself or not, what it started is ended too.
 //!
-//! How far that reaches: every process of the program's session or group, every one that inherited
-//! the mark that each start puts into the environment, and all of their descendants. A process that
-//! has left all three behind (a new session, an emptied environment, and a parent that is gone) is
-//! out of reach.
+//! How far that reaches: where this process can make cgroups, to all that the program starts,
+//! whatever it does. Elsewhere to every process of the program's session or group, every one that
+//! inherited the mark that each start puts into the environment, and all of their descendants; there
+//! a process that has left all three behind (a new session, an emptied environment, and a parent
+//! that is gone) is out of reach. [`LocalConfiner`] says which it is, and so does the log.
+//!
+//! A [`Confinement`] limits memory, processes and processor time of a program with all that it
+//! starts, and where it may write and connect to. What a machine cannot do of that is said once, and
+//! nothing of it is required, unless [`SandboxMode::Require`] says so.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,6 +53,7 @@ mod abandoned;
 mod activity;
 mod capture;
 mod command;
+mod confine;
 mod environment;
 mod error;
 mod excerpt;
@@ -64,6 +70,10 @@ mod verifier;
 
 pub use self::{
     capture::{Captured, capture},
+    confine::{
+        Abilities, Cell, ConfineError, Confinement, Confiner, Entry, LocalConfiner, PlaceFor,
+        Sandbox, SandboxMode, Tcp, TreeEnds, UnknownSandboxMode,
+    },
     environment::{Environment, Marker},
     error::SpawnError,
     follow::Line,

@@ -3,8 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::confine::{Confinement, Confiner};
 use crate::environment::{Environment, Marker};
 
 /// A program to start.
@@ -22,6 +24,8 @@ pub struct Program {
     pub(crate) stderr: Option<PathBuf>,
     pub(crate) marker: Option<Marker>,
     pub(crate) limits: Limits,
+    pub(crate) confinement: Confinement,
+    pub(crate) confiner: Option<Arc<dyn Confiner>>,
 }
 
 /// What a program reads on its standard input.
@@ -47,6 +51,8 @@ impl Program {
             stderr: None,
             marker: None,
             limits: Limits::default(),
+            confinement: Confinement::none(),
+            confiner: None,
         }
     }
 
@@ -134,6 +140,21 @@ impl Program {
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Confined like this: what it may use, and where it may reach.
+    #[must_use]
+    pub fn confinement(mut self, confinement: Confinement) -> Self {
+        self.confinement = confinement;
+        self
+    }
+
+    /// Confined by this in place of what this machine has
+    /// ([`LocalConfiner::detected`](crate::LocalConfiner::detected)).
+    #[must_use]
+    pub fn confiner(mut self, confiner: Arc<dyn Confiner>) -> Self {
+        self.confiner = Some(confiner);
         self
     }
 }

@@ -1,6 +1,7 @@
 //! Carrying out a program that works for long: watching it, and ending it in time.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -11,6 +12,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::command::Output;
+use crate::confine::Cell;
 use crate::error::SpawnError;
 use crate::follow::{Growing, Line, Lines};
 use crate::program::{Limits, Program};
@@ -30,6 +32,8 @@ pub enum End {
     SilenceLimit,
     /// It was ended because it gave too much output.
     OutputLimit,
+    /// It did not end by itself, because its processes needed more memory than they may have.
+    MemoryLimit,
     /// It was ended because that was asked for.
     Cancelled,
     /// It was ended because it lingered after its watcher had seen all that it waited for.
@@ -132,7 +136,11 @@ pub async fn run(
             tree.put_away().await;
             how
         }
-        None => end_of(tree.reap().map_err(|err| SpawnError::from_spawn(&name, err))?),
+        None => {
+            let is_starved = tree.has_run_out_of_memory();
+            let how = end_of(tree.reap().map_err(|err| SpawnError::from_spawn(&name, err))?);
+            if is_starved && how != End::Exited(0) { End::MemoryLimit } else { how }
+        }
     };
     logs.read_to_end(watch).await;
     Ok(Ended {
@@ -190,6 +198,15 @@ async fn supervise(
 
 /// Ends what is there of the tree: all of it, or what the program left when it ended by itself.
 pub(crate) async fn end_tree(tree: &Tree, is_forced: bool, grace: Duration) -> Swept {
+    if let Some(cell) = tree.holding_cell() {
+        match end_held(tree, &**cell, is_forced, grace).await {
+            Ok(swept) => {
+                swept.log();
+                return swept;
+            }
+            Err(err) => tracing::warn!(%err, "the cgroup of a program cannot be looked at"),
+        }
+    }
     let seeds = tree.seeds();
     let swept = if is_forced {
         let begun = Instant::now();
@@ -205,6 +222,25 @@ pub(crate) async fn end_tree(tree: &Tree, is_forced: bool, grace: Duration) -> S
     };
     swept.log();
     swept
+}
+
+/// The same where a cell holds all of it.
+async fn end_held(
+    tree: &Tree,
+    cell: &dyn Cell,
+    is_forced: bool,
+    grace: Duration,
+) -> io::Result<Swept> {
+    if !is_forced {
+        return sweep::end_held(cell, grace.min(LEFTOVER_GRACE)).await;
+    }
+    let begun = Instant::now();
+    let mut asked = Swept::default();
+    sweep::ask_held(cell, &mut asked)?;
+    timeout(grace, tree.exited()).await.ok();
+    let mut swept = sweep::end_held(cell, grace.saturating_sub(begun.elapsed())).await?;
+    swept.found.append(&mut asked.found);
+    Ok(swept)
 }
 
 pub(crate) fn end_of(status: ExitStatus) -> End {

@@ -10,6 +10,7 @@ use orchestrator_core::{Interruption, Outcome, StageEnd};
 use serde_json::json;
 
 use crate::activity::Reporting;
+use crate::confine::Confinement;
 use crate::environment::{Environment, Marker};
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
 use crate::program::{Limits, Program};
@@ -32,7 +33,7 @@ use crate::run::{End, Ended, run};
 /// | with 75 (a temporary failure) | `Interrupted`, crashed |
 /// | with 126 or 127 (a shell found no program) | `Fatal` |
 /// | with 137 or 143, or by a signal | `Interrupted`, killed |
-/// | with another code, at its wall limit, or for too much output | `Rejected` |
+/// | with another code, at its wall or memory limit, or for too much output | `Rejected` |
 /// | for its silence | `Interrupted`, no sign of life |
 /// | because the stage was cancelled | `Interrupted`, shutdown |
 ///
@@ -75,6 +76,14 @@ impl CommandRunner {
         self
     }
 
+    /// Confined like this. In a sandbox it may write to its workspace, to the directory of the grant
+    /// and to a `TMPDIR` in there, beside what the sandbox names.
+    #[must_use]
+    pub fn with_confinement(mut self, confinement: Confinement) -> Self {
+        self.program = self.program.confinement(confinement);
+        self
+    }
+
     /// With this limit of its output.
     #[must_use]
     pub const fn with_output_bytes_max(mut self, bytes: u64) -> Self {
@@ -99,6 +108,8 @@ impl CommandRunner {
         std::fs::write(&task_file, &order)?;
         let mut limits = self.limits;
         limits.wall = cx.stage.timeout;
+        let (confinement, temporary) =
+            self.program.confinement.at_work(&cx.workspace.path, &cx.dir)?;
         let mut program = self
             .program
             .clone()
@@ -113,7 +124,11 @@ impl CommandRunner {
             .env("ORCHESTRATOR_WORKSPACE", &cx.workspace.path)
             .env("ORCHESTRATOR_TASK_FILE", task_file)
             .marker(Marker::of(&cx.run, cx.token))
+            .confinement(confinement)
             .limits(limits);
+        if let Some(dir) = temporary {
+            program = program.env("TMPDIR", dir);
+        }
         if let Some(model) = &cx.stage.model {
             program = program.env("ORCHESTRATOR_MODEL", model);
         }
@@ -153,6 +168,7 @@ impl CommandRunner {
             | End::WallLimit
             | End::SilenceLimit
             | End::OutputLimit
+            | End::MemoryLimit
             | End::Lingered => {}
         }
         if let Some(text) = take_question(&cx.workspace.path, &cx.dir) {
@@ -169,7 +185,7 @@ impl CommandRunner {
             }
             End::SilenceLimit => StageEnd::interrupted(Interruption::Silence),
             End::Cancelled => StageEnd::interrupted(Interruption::Shutdown),
-            End::Exited(_) | End::WallLimit | End::OutputLimit => {
+            End::Exited(_) | End::WallLimit | End::OutputLimit | End::MemoryLimit => {
                 StageEnd::rejected(self.what_went_wrong(cx, ended))
             }
         }

@@ -1,11 +1,11 @@
 //! Starting a program, and holding it until it is ended and reaped.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
-use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tokio::time::timeout;
 
 use crate::abandoned::{self, Abandoned};
 use crate::command::{Output, command};
+use crate::confine::{Cell, Confinement, Confiner as _, Entry, LocalConfiner, PlaceFor};
 use crate::environment::StartMark;
 use crate::error::SpawnError;
 use crate::program::Program;
@@ -32,6 +33,8 @@ use crate::table::Seeds;
 pub(crate) struct Tree {
     held: Held,
     pidfd: AsyncFd<OwnedFd>,
+    /// Whether its cell holds all that it starts.
+    is_held: bool,
 }
 
 /// The child itself.
@@ -40,6 +43,7 @@ struct Held {
     child: Option<Child>,
     pid: Pid,
     mark: StartMark,
+    cell: Option<Arc<dyn Cell>>,
 }
 
 impl Tree {
@@ -47,25 +51,40 @@ impl Tree {
     pub(crate) async fn spawn(program: &Program, output: Output) -> Result<Self, SpawnError> {
         let mark = StartMark::new();
         let (mut command, name) = command(program, &mark, &output)?;
-        isolate(&mut command);
+        let cell = cell(program, &mark, &output)
+            .map_err(|source| SpawnError::from_confine(&name, source))?;
+        let entry = cell.as_ref().map_or_else(|| Ok(Entry::default()), |cell| cell.entry());
+        isolate(&mut command, entry.map_err(|err| SpawnError::from_spawn(&name, err))?);
         let (answer, started) = oneshot::channel();
         let gone = |what: &str| SpawnError::Other {
             program: name.clone(),
             source: io::Error::other(what.to_owned()),
         };
         let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let order = Order { command, mark, answer };
+        let order = Order { command, mark, cell, answer };
         spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
         let started = started
             .await
             .map_err(|_| gone("the thread that starts programs ended"))?
             .map_err(|err| SpawnError::from_spawn(&name, err))?;
         let pidfd = watched(started.pidfd).map_err(|err| SpawnError::from_spawn(&name, err))?;
-        Ok(Self { held: started.held, pidfd })
+        let held = started.held;
+        let is_held = held.cell.as_ref().is_some_and(|cell| cell.holds(held.id()));
+        Ok(Self { held, pidfd, is_held })
+    }
+
+    /// The cell that holds all that there is of the tree, where there is one.
+    pub(crate) fn holding_cell(&self) -> Option<&Arc<dyn Cell>> {
+        self.held.cell.as_ref().filter(|_| self.is_held)
+    }
+
+    /// Whether something of it was killed because it needed more memory than it may have.
+    pub(crate) fn has_run_out_of_memory(&self) -> bool {
+        self.held.cell.as_ref().is_some_and(|cell| cell.has_run_out_of_memory())
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.held.seeds().root.unwrap_or_default()
+        self.held.id()
     }
 
     /// The pipes; once, and only when it was started with them.
@@ -112,12 +131,12 @@ impl Tree {
 }
 
 impl Held {
+    const fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
     fn seeds(&self) -> Seeds {
-        Seeds {
-            root: Some(self.pid.as_raw_nonzero().get().unsigned_abs()),
-            start: Some(self.mark.clone()),
-            lease: None,
-        }
+        Seeds { root: Some(self.id()), start: Some(self.mark.clone()), lease: None }
     }
 }
 
@@ -126,7 +145,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
             kill_process_group(self.pid, Signal::KILL).ok();
-            abandoned::end(Abandoned { child, seeds: self.seeds() });
+            let cell = self.cell.take();
+            abandoned::end(Abandoned { child, seeds: self.seeds(), cell });
         }
     }
 }
@@ -135,6 +155,7 @@ impl Drop for Held {
 struct Order {
     command: Command,
     mark: StartMark,
+    cell: Option<Arc<dyn Cell>>,
     answer: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -150,9 +171,9 @@ fn spawner() -> io::Result<&'static Sender<Order>> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     abandoned::sender()?;
     abandoned::permanent(&SPAWNER, "orchestrator-spawn", |orders| {
-        for Order { command, mark, answer } in orders {
+        for Order { command, mark, cell, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
-            answer.send(start(command, mark)).ok();
+            answer.send(start(command, mark, cell)).ok();
         }
     })
 }
@@ -165,11 +186,38 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-fn start(mut command: Command, mark: StartMark) -> io::Result<Started> {
+/// The place that a program is to run in. A short one that bears no marker and may do anything is
+/// not worth one.
+fn cell(
+    program: &Program,
+    mark: &StartMark,
+    output: &Output,
+) -> Result<Option<Arc<dyn Cell>>, crate::confine::ConfineError> {
+    let is_short = matches!(output, Output::Pipes) && program.marker.is_none();
+    if is_short && program.confinement == Confinement::none() {
+        return Ok(None);
+    }
+    let ask = PlaceFor {
+        start: mark.as_str(),
+        lease: program.marker.as_ref(),
+        confinement: &program.confinement,
+    };
+    let cell = match &program.confiner {
+        Some(confiner) => confiner.confine(&ask)?,
+        None => LocalConfiner::detected().confine(&ask)?,
+    };
+    Ok(cell.map(Arc::from))
+}
+
+fn start(
+    mut command: Command,
+    mark: StartMark,
+    cell: Option<Arc<dyn Cell>>,
+) -> io::Result<Started> {
     let child = spawn(&mut command)?;
     let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = raw.ok_or_else(|| io::Error::other("the system gave a pid out of range"))?;
-    let held = Held { child: Some(child), pid, mark };
+    let held = Held { child: Some(child), pid, mark, cell };
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok(Started { held, pidfd })
 }
@@ -190,11 +238,15 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Gives the child a session of its own, no file but its three, default signals, and an end when
-/// this process ends.
-fn isolate(command: &mut Command) {
+/// Gives the child its place, a session of its own, no file but its three, default signals, and an
+/// end when this process ends.
+fn isolate(command: &mut Command, entry: Entry) {
     let parent = getpid();
     let in_child = move || {
+        for join in &entry.joins {
+            // Whether it got in is looked at from outside.
+            rustix::io::write(join, b"0").ok();
+        }
         setsid()?;
         set_parent_process_death_signal(Some(Signal::TERM))?;
         if getppid() != Some(parent) {
@@ -213,13 +265,22 @@ fn isolate(command: &mut Command) {
             }
             libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
         }
-        Ok(())
+        entry.rules.as_ref().map_or(Ok(()), |rules| restrict(rules.as_raw_fd()))
     };
     #[expect(unsafe_code, reason = "a session and a parent-death signal are set in the child only")]
     // SAFETY: between fork and exec only async-signal-safe calls may happen, since another thread
     // may have held any lock at the fork. `in_child` makes system calls only, allocates nothing,
-    // takes no lock and cannot panic; what it captures is an integer.
+    // takes no lock and cannot panic; what it captures are integers and open files.
     unsafe {
         command.pre_exec(in_child);
     }
+}
+
+/// Puts Landlock rules on this process, for good. Makes two system calls and nothing else.
+fn restrict(rules: std::os::fd::RawFd) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    #[expect(unsafe_code, reason = "the crate for it allocates, which a forked child must not")]
+    // SAFETY: the call takes a descriptor and flags, and touches no memory of this program.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules, 0_u32) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

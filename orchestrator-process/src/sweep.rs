@@ -1,6 +1,7 @@
 //! Ending what is left of a tree.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
+use crate::confine::Cell;
 use crate::table::{Process, ProcessId, Seeds, Table, this_line};
 
 /// What became of the processes that were left.
@@ -91,6 +93,60 @@ pub(crate) async fn end_all(seeds: &Seeds, known: BTreeSet<ProcessId>, grace: Du
         }
     }
     swept
+}
+
+/// Ends all that a cell holds: asks it first, and kills at once what is left after `grace`.
+///
+/// # Errors
+/// When the cell cannot be looked at; what it held may live.
+pub(crate) async fn end_held(cell: &dyn Cell, grace: Duration) -> io::Result<Swept> {
+    let mut swept = Swept::default();
+    let asked_until = after(grace);
+    let mut pause = LOOK_AGAIN;
+    loop {
+        if ask_held(cell, &mut swept)? == 0 {
+            return Ok(swept);
+        }
+        if Instant::now() >= asked_until {
+            break;
+        }
+        sleep(pause.min(asked_until.saturating_duration_since(Instant::now()))).await;
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
+    }
+    let killed_until = after(KILLED_WITHIN);
+    let mut pause = LOOK_AGAIN;
+    loop {
+        cell.kill()?;
+        let held = cell.processes()?;
+        if held.is_empty() {
+            return Ok(swept);
+        }
+        if Instant::now() >= killed_until {
+            swept.left = held;
+            return Ok(swept);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
+    }
+}
+
+/// Asks those in a cell to end that were not asked yet; says how many there are.
+pub(crate) fn ask_held(cell: &dyn Cell, swept: &mut Swept) -> io::Result<usize> {
+    let pids = cell.processes()?;
+    let news: Vec<ProcessId> = pids
+        .iter()
+        .filter_map(|pid| Process::read(*pid))
+        .map(|process| process.id)
+        .filter(|id| !swept.found.contains(id))
+        .collect();
+    // Those that are there still were what they are when they were looked at.
+    let still = if news.is_empty() { Vec::new() } else { cell.processes()? };
+    for id in news.into_iter().filter(|id| still.contains(&id.pid)) {
+        signal(id, Signal::TERM);
+        signal(id, Signal::CONT);
+        swept.found.insert(id);
+    }
+    Ok(pids.len())
 }
 
 /// How often a tree is killed by looks that it shares with others, before it gets its own.

@@ -1,5 +1,6 @@
 //! Judging a candidate by the exit code of a command.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use orchestrator_core::{Interruption, Outcome, Restart, StageEnd, VerifyCommand}
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Reporting;
+use crate::confine::Confinement;
 use crate::environment::{Environment, Marker};
 use crate::error::SpawnError;
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
@@ -27,6 +29,7 @@ pub struct CommandVerifier {
     trial_wall: Duration,
     output_bytes_max: u64,
     grace: Duration,
+    confinement: Confinement,
 }
 
 impl Default for CommandVerifier {
@@ -39,13 +42,22 @@ impl Default for CommandVerifier {
 impl CommandVerifier {
     /// A verifier whose commands find this environment and nothing else.
     #[must_use]
-    pub const fn new(environment: Environment) -> Self {
+    pub fn new(environment: Environment) -> Self {
         Self {
             environment,
             trial_wall: Duration::from_secs(15 * 60),
             output_bytes_max: 256 << 20,
             grace: Duration::from_secs(5),
+            confinement: Confinement::none(),
         }
+    }
+
+    /// With commands that are confined like this. In a sandbox they may write to the workspace, to
+    /// the directory of the log and to a `TMPDIR` in there, beside what the sandbox names.
+    #[must_use]
+    pub fn with_confinement(mut self, confinement: Confinement) -> Self {
+        self.confinement = confinement;
+        self
     }
 
     /// With this wall limit for a trial on an untouched tree; 15 minutes otherwise.
@@ -62,7 +74,13 @@ impl CommandVerifier {
         self
     }
 
-    fn program(&self, command: &VerifyCommand, at: &Path, log: &Path, wall: Duration) -> Program {
+    fn program(
+        &self,
+        command: &VerifyCommand,
+        at: &Path,
+        log: &Path,
+        wall: Duration,
+    ) -> io::Result<Program> {
         let program = match command {
             VerifyCommand::Shell(line) => Program::new("sh").args(["-c", line]),
             VerifyCommand::Argv(words) => {
@@ -72,12 +90,19 @@ impl CommandVerifier {
         };
         let limits =
             Limits::new(wall).with_output_bytes_max(self.output_bytes_max).with_grace(self.grace);
-        program
+        let logs = log.parent().unwrap_or_else(|| Path::new("."));
+        let (confinement, temporary) = self.confinement.at_work(at, logs)?;
+        let mut environment = self.environment.clone();
+        if let Some(dir) = temporary {
+            environment.set("TMPDIR", dir);
+        }
+        Ok(program
             .cwd(at)
-            .environment(self.environment.clone())
+            .environment(environment)
             .stdout_file(log)
             .stderr_file(log)
-            .limits(limits)
+            .confinement(confinement)
+            .limits(limits))
     }
 }
 
@@ -89,9 +114,13 @@ impl Verifier for CommandVerifier {
             return StageEnd::free(Outcome::Fatal { error });
         };
         let log = cx.dir.join("output.log");
-        let program = self
-            .program(command, &cx.workspace.path, &log, cx.stage.timeout)
-            .marker(Marker::of(&cx.run, cx.token));
+        let program = match self.program(command, &cx.workspace.path, &log, cx.stage.timeout) {
+            Ok(program) => program.marker(Marker::of(&cx.run, cx.token)),
+            Err(err) => {
+                tracing::warn!(task = %cx.task.id, %err, "the files of a stage cannot be written");
+                return StageEnd::interrupted(Interruption::Crashed);
+            }
+        };
         let mut report = Reporting::new(cx, &log);
         let ended = match run(&program, &cx.cancel, &mut report).await {
             Ok(ended) => ended,
@@ -109,6 +138,7 @@ impl Verifier for CommandVerifier {
             | End::WallLimit
             | End::SilenceLimit
             | End::OutputLimit
+            | End::MemoryLimit
             | End::Lingered) => StageEnd::rejected(feedback(
                 "The verify command",
                 &command.to_string(),
@@ -120,7 +150,10 @@ impl Verifier for CommandVerifier {
 
     async fn try_on(&self, command: &VerifyCommand, workspace: &Workspace) -> Trial {
         let log = trial_log(&workspace.aside);
-        let program = self.program(command, &workspace.path, &log, self.trial_wall);
+        let program = match self.program(command, &workspace.path, &log, self.trial_wall) {
+            Ok(program) => program,
+            Err(err) => return Trial::NotRunnable { why: err.to_string() },
+        };
         let ended = match run(&program, &CancellationToken::new(), &mut ()).await {
             Ok(ended) => ended,
             Err(err) => return Trial::NotRunnable { why: err.chain() },
@@ -140,6 +173,7 @@ impl Verifier for CommandVerifier {
             | End::WallLimit
             | End::SilenceLimit
             | End::OutputLimit
+            | End::MemoryLimit
             | End::Cancelled
             | End::Lingered => Trial::Fails,
         }

@@ -147,6 +147,11 @@ impl Called {
                 self.exit = Exit::Signal(signal);
                 return;
             }
+            End::MemoryLimit => {
+                const SIGKILL: i32 = 9;
+                self.exit = Exit::Signal(SIGKILL);
+                return;
+            }
             End::WallLimit => Stop::WallLimit,
             End::SilenceLimit => Stop::Silence,
             End::OutputLimit => Stop::Output,

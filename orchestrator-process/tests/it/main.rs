@@ -2,31 +2,53 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by a panic")]
 
+mod confined;
 mod ending;
 mod leftovers;
 mod running;
 mod scarce;
 mod stages;
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orchestrator_process::{Ended, Environment, Limits, Program, SpawnError, Watch, run};
+use orchestrator_process::{
+    Ended, Environment, Limits, LocalConfiner, Program, SpawnError, Watch, run,
+};
 use tokio_util::sync::CancellationToken;
 
 /// Far more than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
+thread_local! {
+    /// Whether programs are started as if there were no cgroups.
+    static WITHOUT_CGROUPS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test with what the machine has, and once more as if it had no cgroups.
+async fn with_and_without_cgroups(test: impl AsyncFn()) {
+    test().await;
+    WITHOUT_CGROUPS.set(true);
+    test().await;
+    WITHOUT_CGROUPS.set(false);
+}
+
 /// A shell that runs this script in this directory, with its output in `out` and `err` there.
 fn sh(dir: &Path, script: &str) -> Program {
-    Program::new("sh")
+    let program = Program::new("sh")
         .args(["-c", script])
         .cwd(dir)
         .environment(Environment::empty().passing(["PATH"]))
         .stdout_file(dir.join("out"))
         .stderr_file(dir.join("err"))
-        .limits(Limits::new(LONG).with_grace(Duration::from_millis(300)))
+        .limits(Limits::new(LONG).with_grace(Duration::from_millis(300)));
+    if WITHOUT_CGROUPS.get() {
+        return program.confiner(Arc::new(LocalConfiner::without_cgroups()));
+    }
+    program
 }
 
 async fn ended(program: &Program, watch: &mut dyn Watch) -> Result<Ended, SpawnError> {

@@ -13,7 +13,10 @@ use orchestrator_core::{
     ChangeId, FencingToken, Interruption, Outcome, Restart, RunId, StageKind, StageSpec, TaskId,
     TaskSpec, VerifyCommand,
 };
-use orchestrator_process::{CommandRunner, CommandVerifier, Environment};
+use orchestrator_process::{
+    CommandRunner, CommandVerifier, Confinement, Confiner as _, Environment, LocalConfiner,
+    Sandbox, SandboxMode,
+};
 use tempfile::{TempDir, tempdir};
 use tokio_util::sync::CancellationToken;
 
@@ -249,4 +252,37 @@ async fn whoever_watches_the_run_hears_of_the_start_and_of_output() {
         matches!(&heard[0], ActivityKind::Started { pid, log } if *pid > 0 && log.ends_with("stdout.log"))
     );
     assert_eq!(heard.last(), Some(&ActivityKind::Output { bytes: 6 }));
+}
+
+#[tokio::test]
+async fn a_stage_in_a_sandbox_works_in_its_workspace_and_nowhere_else() {
+    if LocalConfiner::detected().abilities().write.is_err() {
+        return;
+    }
+    let (dir, cx) = stage(StageKind::Run, None);
+    let outside = dir.path().join("outside");
+    let script = r#"echo > made && : > "$(mktemp)" && ! echo x > ../outside"#;
+    let sandbox = Sandbox::new(SandboxMode::Require);
+    let confinement = Confinement::none().with_sandbox(sandbox);
+    let runner = CommandRunner::new("sh", ["-c", script]).with_confinement(confinement.clone());
+    assert_eq!(runner.run(&cx).await.outcome, Outcome::Passed);
+    assert!(cx.workspace.path.join("made").exists() && !outside.exists());
+
+    let (dir, cx) = stage(StageKind::Verify, shell("echo > made && ! echo x > ../outside"));
+    let verifier = CommandVerifier::default().with_confinement(confinement);
+    assert_eq!(verifier.verify(&cx).await.outcome, Outcome::Passed);
+    assert!(!dir.path().join("outside").exists());
+}
+
+#[tokio::test]
+async fn a_stage_that_needs_too_much_memory_is_rejected_and_told_why() {
+    if LocalConfiner::detected().abilities().memory.is_err() {
+        return;
+    }
+    let (_dir, cx) = stage(StageKind::Run, None);
+    let script = "head -c 400000000 /dev/zero | tail -n 1 > /dev/null";
+    let confinement = Confinement::none().with_memory_bytes_max(48 << 20);
+    let runner = CommandRunner::new("sh", ["-c", script]).with_confinement(confinement);
+    let Outcome::Rejected { feedback, .. } = runner.run(&cx).await.outcome else { panic!() };
+    assert!(feedback.contains("needed more memory than it may have"), "{feedback}");
 }
