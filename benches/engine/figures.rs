@@ -1,0 +1,185 @@
+//! The figures besides the cost of a completed task.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use orchestrator_core::{Outcome, Plan, TaskSpec};
+use serde::Deserialize;
+
+use crate::graphs::{self, AT_ONCE, Graph, id, pool, scope};
+use crate::memory;
+use crate::subject::{Granted, Subject};
+
+/// Longest that one measurement goes on; it counts what was done until then.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Completes all tasks with at most [`AT_ONCE`] under way; the time of each.
+pub(crate) fn drain(mut subject: Subject, stages: u32, tasks: u32) -> f64 {
+    let mut live: VecDeque<Granted> = VecDeque::new();
+    let begun = Instant::now();
+    let mut ended = 0_u32;
+    loop {
+        while let Some(grant) = subject.claim() {
+            live.push_back(grant);
+        }
+        let Some(grant) = live.pop_front() else {
+            assert_eq!(ended, stages * tasks, "the engine did not finish");
+            break;
+        };
+        subject.end(grant, Outcome::Passed);
+        subject.accept();
+        ended += 1;
+        if ended.is_multiple_of(1_024) && begun.elapsed() > PATIENCE * 4 {
+            break;
+        }
+    }
+    per(begun.elapsed(), ended) * f64::from(stages)
+}
+
+/// Nanoseconds for each of so many.
+pub(crate) fn per(time: Duration, count: u32) -> f64 {
+    time.as_secs_f64() * 1e9 / f64::from(count.max(1))
+}
+
+/// Bytes for each task beyond its specification, when half of them are done.
+pub(crate) fn bytes_per_task(graph: &Graph) -> f64 {
+    let tasks = u32::try_from(graph.len()).expect("fewer than 2^32 tasks");
+    let before = memory::in_use();
+    let plan = Arc::new(graphs::plan(graph, false));
+    let of_plan = memory::in_use() - before;
+    let mut subject = Subject::with(plan);
+    let mut live: VecDeque<Granted> = VecDeque::new();
+    for _ in 0..tasks / 2 {
+        while let Some(grant) = subject.claim() {
+            live.push_back(grant);
+        }
+        if let Some(grant) = live.pop_front() {
+            subject.end(grant, Outcome::Passed);
+        }
+        subject.accept();
+    }
+    drop(live);
+    let state = (memory::in_use() - before).saturating_sub(of_plan);
+    #[expect(clippy::cast_precision_loss, reason = "a figure to be read")]
+    let state = state as f64;
+    state / f64::from(tasks)
+}
+
+/// A task as a program reads it that only wants the data.
+#[derive(Deserialize)]
+struct PlainTask {
+    id: String,
+    depends_on: Vec<String>,
+    verify: String,
+}
+
+/// What the plain parse of a plan takes, its parse as a plan, and adding it to a run.
+pub(crate) fn adding(graph: &Graph) -> [Duration; 3] {
+    let tasks = graph.iter().enumerate().map(|(task, dependencies)| {
+        let names: Vec<String> =
+            dependencies.iter().map(|from| format!("\"task-{from}\"")).collect();
+        let names = names.join(",");
+        format!("{{\"id\":\"task-{task}\",\"depends_on\":[{names}],\"verify\":\"true\"}}")
+    });
+    let text = format!("[{}]", tasks.collect::<Vec<_>>().join(",\n"));
+    let begun = Instant::now();
+    let plain: Vec<PlainTask> = serde_json::from_str(&text).expect("valid JSON");
+    let plain_time = begun.elapsed();
+    let read = plain.iter().map(|task| task.id.len() + task.depends_on.len() + task.verify.len());
+    assert!(read.sum::<usize>() > plain.len());
+    drop(plain);
+    let begun = Instant::now();
+    let plan = Plan::parse(&text);
+    let parse_time = begun.elapsed();
+    // A text over the limits of plans is left out; a program may still add the plan.
+    let plan = Arc::new(plan.unwrap_or_else(|_| graphs::plan(graph, true)));
+    let mut subject = Subject::new();
+    let begun = Instant::now();
+    subject.add(plan);
+    [plain_time, parse_time, begun.elapsed()]
+}
+
+/// What it costs each task below one that escalates, and below one that is tried again.
+pub(crate) fn cascade(tasks: u32) -> [f64; 2] {
+    let mut subject = Subject::with(Arc::new(graphs::plan(&graphs::tree(tasks), false)));
+    let root = subject.claim().expect("the root can run");
+    subject.accept();
+    let begun = Instant::now();
+    subject.end(root, Outcome::Question { text: "which?".to_owned() });
+    let there = begun.elapsed();
+    assert_eq!(subject.blocked(), tasks - 1, "all below the root are blocked");
+    subject.accept();
+    let begun = Instant::now();
+    subject.retry(id(0));
+    let back = begun.elapsed();
+    assert_eq!(subject.blocked(), 0);
+    [per(there, tasks), per(back, tasks)]
+}
+
+fn independent(tasks: u32, change: impl Fn(u32, &mut TaskSpec)) -> Plan {
+    let mut plan = graphs::plan(&vec![Vec::new(); tasks as usize], false);
+    for (task, spec) in (0_u32..).zip(&mut plan.tasks) {
+        change(task, spec);
+    }
+    plan
+}
+
+/// A completion with its next claim, once every task that cannot run has been looked at.
+fn completions(subject: &mut Subject, mut live: VecDeque<Granted>) -> f64 {
+    while let Some(grant) = subject.claim() {
+        live.push_back(grant);
+    }
+    subject.accept();
+    let begun = Instant::now();
+    let mut pairs = 0;
+    while pairs < 2_000 && begun.elapsed() < PATIENCE {
+        let Some(grant) = live.pop_front() else { break };
+        subject.end(grant, Outcome::Passed);
+        live.extend(subject.claim());
+        subject.accept();
+        pairs += 1;
+    }
+    assert!(pairs > 0, "nothing could run");
+    per(begun.elapsed(), pairs)
+}
+
+/// Ready tasks of which nine in ten, and the first in order, wait for scopes that 16 others hold.
+pub(crate) fn held_scopes(tasks: u32) -> f64 {
+    let plan = independent(tasks, |task, spec| {
+        let (folder, is_holder) = (task % 16, task < 16);
+        if is_holder || !task.is_multiple_of(10) {
+            spec.scope = scope(&format!("folder-{folder}"));
+            spec.priority = if is_holder { 2 } else { 1 };
+        }
+    });
+    let mut subject = Subject::with(Arc::new(plan));
+    // Their holders never end.
+    for _ in 0..16 {
+        drop(subject.claim().expect("a holder can run"));
+    }
+    completions(&mut subject, VecDeque::new())
+}
+
+/// Tasks that share 16 scopes.
+pub(crate) fn shared_scopes(tasks: u32) -> f64 {
+    let plan =
+        independent(tasks, |task, spec| spec.scope = scope(&format!("folder-{}", task % 16)));
+    drain(Subject::with(Arc::new(plan)), 1, tasks)
+}
+
+/// Ready tasks, the first in order, that need a pool which one of them has used up.
+pub(crate) fn full_pool(tasks: u32) -> f64 {
+    let mut plan = independent(tasks + tasks / 10, |task, spec| {
+        if task < tasks {
+            spec.needs.insert(pool("gpu"), NonZeroU32::MIN);
+            spec.priority = 1;
+        }
+    });
+    plan.pools.insert(pool("gpu"), 1);
+    plan.pools.insert(pool("agents"), AT_ONCE);
+    let mut subject = Subject::with(Arc::new(plan));
+    drop(subject.claim().expect("the first can run"));
+    completions(&mut subject, VecDeque::new())
+}

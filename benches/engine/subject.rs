@@ -1,0 +1,107 @@
+//! The engine under measurement: every call of its API that the bench makes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orchestrator_core::{
+    Answer, ClockReading, Command, CommandId, Cost, Engine, FencingToken, Grant, Outcome, Owner,
+    OwnerId, Plan, RetryRules, RunId, StageReport, TaskId, Timestamp, WallTime,
+};
+
+/// What a claim gives, and a result needs.
+pub(crate) type Granted = Grant;
+
+/// An engine with a driver, and what the bench says again and again.
+#[derive(Clone)]
+pub(crate) struct Subject {
+    engine: Engine,
+    id: CommandId,
+    claim: Command,
+}
+
+impl Subject {
+    /// An engine with a run and a driver, and no tasks yet.
+    pub(crate) fn new() -> Self {
+        let engine = Engine::new(RunId::parse("bench").expect("a valid id"));
+        let id = CommandId::parse("bench").expect("a valid id");
+        let claim = Command::Claim { owner: owner().id };
+        let mut subject = Self { engine, id, claim };
+        let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
+        let opening = Command::OpenDriver {
+            owner: owner(),
+            reading: ClockReading { boot_id, boot_ms: 0, wall },
+            ttl: Duration::from_secs(60),
+            token_floor: FencingToken(0),
+            ended: None,
+        };
+        subject.submit(&Command::CreateRun { rules: RetryRules::default() });
+        subject.submit(&opening);
+        subject.accept();
+        subject
+    }
+
+    /// Adds a plan and makes it final.
+    pub(crate) fn add(&mut self, plan: Arc<Plan>) {
+        let answer = self.submit(&Command::AddPlan { plan });
+        assert_eq!(answer, Some(Answer::Done), "the plan was not taken");
+        self.accept();
+    }
+
+    pub(crate) fn with(plan: Arc<Plan>) -> Self {
+        let mut subject = Self::new();
+        subject.add(plan);
+        subject
+    }
+
+    /// Takes the next stage that can run.
+    pub(crate) fn claim(&mut self) -> Option<Granted> {
+        match self.engine.submit(Timestamp(1), &self.id, &self.claim) {
+            Ok(Answer::Granted(grant)) => Some(*grant),
+            Ok(Answer::Done | Answer::Nothing | Answer::Refused(_)) | Err(_) => None,
+        }
+    }
+
+    /// Says that a stage ended.
+    pub(crate) fn end(&mut self, grant: Granted, outcome: Outcome) {
+        let report = StageReport {
+            run: self.engine.id().clone(),
+            task: grant.task,
+            stage: grant.stage,
+            attempt: grant.attempt,
+            token: grant.token,
+            outcome,
+            cost: Cost::NONE,
+            session: None,
+            candidate: None,
+            merged: None,
+            kept: None,
+            retry_at: None,
+        };
+        let answer = self.submit(&Command::Report(Box::new(report)));
+        assert_eq!(answer, Some(Answer::Done), "a result was not taken");
+    }
+
+    /// Has a task tried again.
+    pub(crate) fn retry(&mut self, task: TaskId) {
+        let (actor, reason) = ("bench".to_owned(), "again".to_owned());
+        self.submit(&Command::Retry { task, actor, reason });
+    }
+
+    /// Makes what was decided final, as a driver does once the store has it.
+    pub(crate) fn accept(&mut self) {
+        self.engine.accept();
+    }
+
+    pub(crate) fn blocked(&self) -> u32 {
+        self.engine.blocked()
+    }
+
+    fn submit(&mut self, command: &Command) -> Option<Answer> {
+        self.engine.submit(Timestamp(1), &self.id, command).ok()
+    }
+}
+
+fn owner() -> Owner {
+    let id = OwnerId::parse("bench").expect("a valid id");
+    Owner { id, host: "here".to_owned(), boot_id: "boot".to_owned(), pid: 1, start_time: 1 }
+}
