@@ -20,19 +20,27 @@
 //! ```
 
 mod codec;
+mod copy;
 mod doctor;
 mod error;
+mod log;
 mod open;
+mod owner;
 mod place;
+#[cfg(test)]
+mod quiet;
 mod read;
 mod row;
 mod schema;
 mod store;
 mod table;
+mod watch;
 mod worker;
 mod write;
+mod writer;
 
 pub use self::{
+    copy::{CopyError, Exported},
     doctor::{FileFault, Health},
     open::{OpenError, SqliteOptions, Synchronous},
     store::SqliteStore,

@@ -8,8 +8,11 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::{Failure, failure};
+use crate::log::{self, Log};
+use crate::owner::{self, Claim};
 use crate::place::{FilePlace, network_disk};
 use crate::schema::{self, Identity};
+use crate::writer::Writer;
 
 /// When a commit counts as written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,17 +38,25 @@ pub struct SqliteOptions {
     /// Whether a file on a network file system is opened all the same. That is safe only while
     /// processes of one host alone use it, and where its locks work.
     pub network_disk: bool,
+    /// Whether the store is opened as the only one that opens the file so; any number of others may
+    /// use it beside.
+    pub exclusive: bool,
+    /// How large the write-ahead log may get. It grows only while somebody reads without a break;
+    /// over this limit commits answer that there is no room, until that reader has ended.
+    pub log_bytes_max: u64,
 }
 
 impl SqliteOptions {
     /// Commits are on disk when they return and wait up to 10 seconds for others; the file is on a
-    /// disk of this host.
+    /// disk of this host, has any number of owners, and a log of up to 4 GiB.
     #[must_use]
     pub const fn new() -> Self {
         Self {
             synchronous: Synchronous::Full,
             busy_max: Duration::from_secs(10),
             network_disk: false,
+            exclusive: false,
+            log_bytes_max: 4 * 1024 * 1024 * 1024,
         }
     }
 
@@ -67,6 +78,24 @@ impl SqliteOptions {
     #[must_use]
     pub const fn with_network_disk(mut self, network_disk: bool) -> Self {
         self.network_disk = network_disk;
+        self
+    }
+
+    /// As the only store, or not, that opens the file so.
+    ///
+    /// The claim is a lock of the operating system on a file of its own, `….db-owner`. It ends with
+    /// the process that holds it, however that dies, and is bound to no pid that another process
+    /// could get.
+    #[must_use]
+    pub const fn with_exclusive(mut self, exclusive: bool) -> Self {
+        self.exclusive = exclusive;
+        self
+    }
+
+    /// With a write-ahead log of at most about so many bytes.
+    #[must_use]
+    pub const fn with_log_bytes_max(mut self, log_bytes_max: u64) -> Self {
+        self.log_bytes_max = log_bytes_max;
         self
     }
 }
@@ -146,6 +175,27 @@ pub enum OpenError {
         /// The kind of file system.
         kind: String,
     },
+    /// Another process has the file open as its only owner.
+    #[error("`{}` has an owner: {owner}; end it first", .path.display())]
+    Owned {
+        /// The file.
+        path: PathBuf,
+        /// What the owner says of itself.
+        owner: String,
+    },
+    /// The write-ahead log beside the file is of another one, or of the same at another time: a
+    /// backup took its place, say, and the log was left. Opening both would mix them.
+    #[error(
+        "`{}` does not belong to `{}`: put back the file that it belongs to, or move the log away \
+         to open the file as it is",
+        .log.display(), .path.display()
+    )]
+    ForeignLog {
+        /// The file.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
     /// SQLite cannot open it for another reason.
     #[error("cannot open `{}` as a database", .path.display())]
     Database {
@@ -160,7 +210,7 @@ pub enum OpenError {
 /// The connections of an open store.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) writer: Connection,
+    pub(crate) writer: Writer,
     pub(crate) reader: Connection,
     pub(crate) place: FilePlace,
 }
@@ -171,16 +221,18 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     // An absolute path has no special meaning to SQLite, as `:memory:` would.
     let path = &path::absolute(path).map_err(failed)?;
     let is_new = check_path(path)?;
-    let folder = path.parent().unwrap_or(path);
-    if let Some(kind) = network_disk(folder).filter(|_| !options.network_disk) {
-        return Err(OpenError::NetworkDisk { path: path.clone(), kind });
+    check_disk(path, options)?;
+    if log::is_orphan(path) {
+        return Err(OpenError::ForeignLog { path: path.clone(), log: log::path_of(path) });
     }
+    let claim = options.exclusive.then(|| claim(path)).transpose()?;
     let explain = |source| explain(path, source);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_READ_WRITE;
     let create = flags | OpenFlags::SQLITE_OPEN_CREATE;
     let mut writer = Connection::open_with_flags(path, create).map_err(explain)?;
     check_identity(&writer, path, options)?;
-    set_up(&mut writer, path, options)?;
+    let mut log = Log::new(path, options.log_bytes_max, options.busy_max);
+    set_up(&mut writer, path, options, &mut log)?;
     if is_new {
         sync_folder(path)?;
     }
@@ -188,7 +240,24 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     reader.busy_timeout(options.busy_max).map_err(explain)?;
     reader.pragma_update(None, "query_only", true).map_err(explain)?;
     let place = FilePlace::of(path).map_err(failed)?;
+    let writer = Writer::new(writer, place.clone(), log, claim);
     Ok(Opened { writer, reader, place })
+}
+
+fn check_disk(path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
+    let kind = network_disk(path.parent().unwrap_or(path));
+    match kind.filter(|_| !options.network_disk) {
+        Some(kind) => Err(OpenError::NetworkDisk { path: path.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+fn claim(path: &Path) -> Result<Claim, OpenError> {
+    match owner::claim(path) {
+        Ok(Ok(claim)) => Ok(claim),
+        Ok(Err(owner)) => Err(OpenError::Owned { path: path.to_owned(), owner }),
+        Err(source) => Err(OpenError::Path { path: owner::path_of(path), source }),
+    }
 }
 
 /// Finds what is wrong with the path before SQLite does, which would not say. Returns whether the
@@ -218,6 +287,9 @@ fn check_identity(
     // Otherwise closing would move the other program's log into its file.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
     let is_readonly = conn.is_readonly("main").map_err(explain)?;
+    if !is_readonly && !log::belongs(path, conn).map_err(explain)? {
+        return Err(OpenError::ForeignLog { path: path.to_owned(), log: log::path_of(path) });
+    }
     let path = || path.to_owned();
     match schema::identify(conn) {
         Ok(Identity::Foreign) => return Err(OpenError::NotOurs { path: path() }),
@@ -233,12 +305,18 @@ fn check_identity(
     Ok(())
 }
 
-/// How large the log may stay after it was folded into the file.
-const LOG_BYTES_MAX: u32 = 64 * 1024 * 1024;
 /// Statements that are kept prepared; there are fewer.
 const STATEMENTS_MAX: usize = 64;
+/// How much of the file a connection keeps in memory. With more tasks than fit, a commit reads
+/// those that it changes anew.
+const CACHE_KIB: i64 = 16 * 1024;
 
-fn set_up(conn: &mut Connection, path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
+fn set_up(
+    conn: &mut Connection,
+    path: &Path,
+    options: &SqliteOptions,
+    log: &mut Log,
+) -> Result<(), OpenError> {
     let explain = |source| explain(path, source);
     let mode = turn_on_log(conn, options.busy_max).map_err(explain)?;
     if mode != "wal" {
@@ -251,14 +329,17 @@ fn set_up(conn: &mut Connection, path: &Path, options: &SqliteOptions) -> Result
     conn.pragma_update(None, "synchronous", synchronous).map_err(explain)?;
     conn.pragma_update(None, "foreign_keys", true).map_err(explain)?;
     conn.pragma_update(None, "trusted_schema", false).map_err(explain)?;
-    conn.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX).map_err(explain)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(explain)?;
+    log.set_up(conn).map_err(explain)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    match schema::migrate(conn).map_err(explain)? {
-        found if found > schema::VERSION => {
-            Err(OpenError::TooNew { path: path.to_owned(), found, known: schema::VERSION })
-        }
-        _ => Ok(()),
+    let (before, found) = schema::migrate(conn).map_err(explain)?;
+    if found > schema::VERSION {
+        return Err(OpenError::TooNew { path: path.to_owned(), found, known: schema::VERSION });
     }
+    if before < found {
+        log.mark(conn);
+    }
+    Ok(())
 }
 
 /// Turns the write-ahead log on; SQLite does not wait by itself when another process does the same.
@@ -309,10 +390,10 @@ mod tests {
         for (synchronous, expected) in [(Synchronous::Full, 2), (Synchronous::Normal, 1)] {
             let dir = tempfile::tempdir().unwrap();
             let options = SqliteOptions::new().with_synchronous(synchronous);
-            let opened = open(&dir.path().join("run.db"), &options).unwrap();
-            assert_eq!(number(&opened.writer, "synchronous"), expected);
-            assert_eq!(number(&opened.writer, "foreign_keys"), 1);
-            assert_eq!(number(&opened.writer, "user_version"), i64::from(schema::VERSION));
+            let mut opened = open(&dir.path().join("run.db"), &options).unwrap();
+            assert_eq!(number(opened.writer.conn(), "synchronous"), expected);
+            assert_eq!(number(opened.writer.conn(), "foreign_keys"), 1);
+            assert_eq!(number(opened.writer.conn(), "user_version"), i64::from(schema::VERSION));
             assert_eq!(number(&opened.reader, "query_only"), 1);
             let mode: String =
                 opened.reader.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();

@@ -56,6 +56,23 @@ impl FilePlace {
         Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The place of an open file, unless it is not at its path any more.
+    pub(crate) fn of_open(path: &Path, file: &fs::File) -> io::Result<Option<Self>> {
+        let opened = identity_of(&file.metadata()?);
+        match identity(path) {
+            Ok(found) if found == opened => {
+                Ok(Some(Self { path: path.to_owned(), identity: found }))
+            }
+            Ok(_) => Ok(None),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(err) => Err(err),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), Displaced> {
         match identity(&self.path) {
             Ok(found) if found == self.identity => Ok(()),
@@ -65,16 +82,20 @@ impl FilePlace {
     }
 }
 
-#[cfg(unix)]
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|found| identity_of(&found))
+}
+
+#[cfg(unix)]
+fn identity_of(found: &fs::Metadata) -> (u64, u64) {
     use std::os::unix::fs::MetadataExt as _;
-    fs::metadata(path).map(|found| (found.dev(), found.ino()))
+    (found.dev(), found.ino())
 }
 
 /// Elsewhere an open file cannot be removed.
 #[cfg(not(unix))]
-fn identity(path: &Path) -> io::Result<(u64, u64)> {
-    fs::metadata(path).map(|_| (0, 0))
+const fn identity_of(_: &fs::Metadata) -> (u64, u64) {
+    (0, 0)
 }
 
 #[cfg(test)]

@@ -123,6 +123,23 @@ pub(crate) fn events(
     })
 }
 
+/// Reads events as they are stored, understood or not.
+pub(crate) fn raw_events(
+    conn: &mut Connection,
+    run: &RunId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<(Seq, Vec<u8>)>, StoreError> {
+    const SQL: &str = "SELECT events.seq, CAST(body AS BLOB) FROM events JOIN runs USING (run) \
+                       WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
+    let after = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    rows(conn, SQL, params![run.as_str(), after, limit], |row| {
+        let fields = &mut Fields::new("events", row);
+        Ok((Seq(fields.u64()?), fields.raw()?))
+    })
+}
+
 pub(crate) fn blob(
     conn: &mut Connection,
     run: &RunId,
@@ -176,21 +193,10 @@ pub(crate) fn runs(conn: &mut Connection) -> Result<Vec<RunId>, StoreError> {
     rows(conn, "SELECT id FROM runs ORDER BY id", [], |row| Fields::new("runs", row).parsed())
 }
 
-/// A number that differs when another connection committed in between, and the run's position when
-/// it does.
-pub(crate) fn position_if_changed(
-    conn: &mut Connection,
-    run: &RunId,
-    seen: Option<i64>,
-) -> Result<(i64, Option<Seq>), StoreError> {
-    let version = conn.pragma_query_value(None, "data_version", |row| row.get::<_, i64>(0));
-    let version = version.map_err(read_error)?;
-    if seen == Some(version) {
-        return Ok((version, None));
-    }
-    // Read after the version: what is newer than it changes the version again.
+/// Where a run stands.
+pub(crate) fn position(conn: &mut Connection, run: &RunId) -> Result<Option<Seq>, StoreError> {
     let number = run_number(conn, run).map_err(read_error)?;
-    Ok((version, number.map(|(_, seq)| seq)))
+    Ok(number.map(|(_, seq)| seq))
 }
 
 /// Whether a command of a run is there.

@@ -9,14 +9,17 @@ use orchestrator_core::{
     Answer, BlobHash, CommandId, OwnerId, RunId, RunRecord, Seq, Snapshot, StoredEvent, TaskId,
     TaskRecord, Timestamp,
 };
+use rusqlite::Connection;
 use tokio::sync::watch;
+use tokio::task::JoinError;
 
+use crate::copy::{CopyError, Exported, LogCopy, backup};
 use crate::doctor::{Health, examine};
-use crate::error::read_error;
 use crate::open::{OpenError, SqliteOptions, open};
-use crate::place::FilePlace;
+use crate::read::{self, raw_events};
+use crate::watch::Watch;
 use crate::worker::Worker;
-use crate::{read, write};
+use crate::writer::Writer;
 
 /// How often somebody who waits looks whether another process has committed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -29,9 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// abandoned.
 #[derive(Debug)]
 pub struct SqliteStore {
-    writer: Worker,
-    reader: Worker,
-    place: FilePlace,
+    writer: Worker<Writer>,
+    reader: Worker<Connection>,
+    watch: Watch,
     /// Tells those who wait in this process of each commit.
     commits: watch::Sender<()>,
 }
@@ -52,7 +55,7 @@ impl SqliteStore {
         Ok(Self {
             writer: Worker::spawn("sqlite-write", opened.writer).map_err(&failed)?,
             reader: Worker::spawn("sqlite-read", opened.reader).map_err(&failed)?,
-            place: opened.place,
+            watch: Watch::new(opened.place.path()),
             commits: watch::Sender::new(()),
         })
     }
@@ -67,12 +70,74 @@ impl SqliteStore {
         self.reader.run(examine).await?
     }
 
+    /// Writes a copy of the whole file, as it stands at one moment, that can be opened as a store.
+    /// Commits go on meanwhile.
+    ///
+    /// # Errors
+    /// [`CopyError`], also when there is something of this name; nothing of the copy is left then.
+    pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<(), CopyError> {
+        let (file, to) = (self.watch.file().to_owned(), to.into());
+        let path = to.clone();
+        let copying = tokio::task::spawn_blocking(move || backup(&file, &to)).await;
+        copying.map_err(|source| CopyError::Write { path, source: source.into() })?
+    }
+
+    /// Writes the log of a run, up to where it stands now, to a file of JSON lines: an event a
+    /// line, with its place as `seq`. An event that cannot be understood is written all the same.
+    ///
+    /// # Errors
+    /// [`CopyError`], also when there is something of this name; nothing of the copy is left then.
+    pub async fn export(&self, run: &RunId, to: impl Into<PathBuf>) -> Result<Exported, CopyError> {
+        let mut copy = LogCopy::new(&to.into())?;
+        let end = self.header(run).await?.map_or(Seq(0), |(seq, _)| seq);
+        let mut at = Seq(0);
+        while at < end {
+            // Page by page, so that nobody else waits for long.
+            let (run, after) = (run.clone(), at);
+            let read = move |conn: &mut _| raw_events(conn, &run, after, PAGE);
+            let page = self.reader.run(read).await.map_err(StoreError::from)??;
+            let Some((last, _)) = page.last() else { break };
+            at = *last;
+            let write = move || {
+                let mut up_to = page.iter().take_while(|(seq, _)| *seq <= end);
+                up_to.try_for_each(|(seq, body)| copy.write(*seq, body))?;
+                Ok::<_, CopyError>(copy)
+            };
+            copy = tokio::task::spawn_blocking(write).await.map_err(gone)??;
+        }
+        tokio::task::spawn_blocking(move || copy.finish()).await.map_err(gone)?
+    }
+
     /// Finishes what was begun and closes the file. Without it, that is done in the background once
     /// the store is dropped.
     pub async fn close(self) {
         self.reader.close().await;
         self.writer.close().await;
     }
+}
+
+#[cfg(test)]
+impl SqliteStore {
+    /// Has SQLite tell of each statement that the store issues.
+    pub(crate) async fn trace(
+        &self,
+        which: rusqlite::trace::TraceEventCodes,
+        tell: fn(rusqlite::trace::TraceEvent<'_>),
+    ) {
+        self.writer
+            .run(move |writer| writer.conn().trace_v2(which, Some(tell)))
+            .await
+            .unwrap()
+            .unwrap();
+        self.reader.run(move |conn| conn.trace_v2(which, Some(tell))).await.unwrap().unwrap();
+    }
+}
+
+/// How many events are exported at a time.
+const PAGE: usize = 10_000;
+
+fn gone(err: JoinError) -> CopyError {
+    CopyError::Store(StoreError::Unavailable(Box::new(err)))
 }
 
 #[async_trait]
@@ -93,13 +158,8 @@ impl Store for SqliteStore {
     }
 
     async fn commit(&self, run: &RunId, commit: &Commit) -> Result<Seq, CommitError> {
-        let (run, commit, place) = (run.clone(), commit.clone(), self.place.clone());
-        let write = move |conn: &mut _| {
-            let displaced = |err| CommitError::Failed(StoreError::Unavailable(Box::new(err)));
-            place.check().map_err(displaced)?;
-            write::commit(conn, &run, &commit)
-        };
-        let done = self.writer.run(write).await;
+        let (run, commit) = (run.clone(), commit.clone());
+        let done = self.writer.run(move |writer| writer.commit(&run, &commit)).await;
         let seq = done.map_err(|gone| CommitError::Unknown(Box::new(gone)))??;
         self.commits.send_replace(());
         Ok(seq)
@@ -107,7 +167,7 @@ impl Store for SqliteStore {
 
     async fn answer(&self, run: &RunId, command: &CommandId) -> Result<Option<Answer>, StoreError> {
         let (run, command) = (run.clone(), command.clone());
-        self.writer.run(move |conn| write::answer(conn, &run, &command)).await?
+        self.writer.run(move |writer| writer.answer(&run, &command)).await?
     }
 
     async fn events(
@@ -127,21 +187,25 @@ impl Store for SqliteStore {
 
     async fn touch(&self, run: &RunId, owner: &OwnerId, now: Timestamp) -> Result<(), StoreError> {
         let (run, owner) = (run.clone(), owner.clone());
-        let done = self.writer.run(move |conn| write::touch(conn, &run, &owner, now)).await?;
-        done.map_err(read_error)
+        self.writer.run(move |writer| writer.touch(&run, &owner, now)).await?
     }
 
     async fn changed(&self, run: &RunId, after: Seq) -> Result<(), StoreError> {
         let mut commits = self.commits.subscribe();
-        let mut seen = None;
         loop {
-            let run = run.clone();
-            let look = move |conn: &mut _| read::position_if_changed(conn, &run, seen);
-            let (version, seq) = self.reader.run(look).await??;
+            let look = self.watch.look();
+            let seq = match self.watch.position(run, &look) {
+                Some(seq) => seq,
+                None => {
+                    let name = run.clone();
+                    let seq = self.reader.run(move |conn| read::position(conn, &name)).await??;
+                    self.watch.found(run.clone(), look, seq);
+                    seq
+                }
+            };
             if seq.is_some_and(|seq| seq > after) {
                 return Ok(());
             }
-            seen = Some(version);
             // Another process tells nobody, so look from time to time. The sender cannot be gone:
             // it is in `self`.
             drop(tokio::time::timeout(LOOK_EVERY, commits.changed()).await);
@@ -150,8 +214,7 @@ impl Store for SqliteStore {
 
     async fn prune(&self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
         let run = run.clone();
-        let done = self.writer.run(move |conn| write::prune(conn, &run, up_to)).await?;
-        done.map_err(read_error)
+        self.writer.run(move |writer| writer.prune(&run, up_to)).await?
     }
 
     async fn runs(&self) -> Result<Vec<RunId>, StoreError> {

@@ -4,16 +4,15 @@ use std::io;
 use std::sync::mpsc;
 use std::thread;
 
-use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-type Job = Box<dyn FnOnce(&mut Connection) + Send>;
+type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
 
 /// A handle on the thread. Jobs are done one after another in the order they came; one that was
 /// handed in is done even if nobody waits for it any more.
 #[derive(Debug)]
-pub(crate) struct Worker {
-    jobs: mpsc::Sender<Job>,
+pub(crate) struct Worker<C> {
+    jobs: mpsc::Sender<Job<C>>,
     /// Ends when the connection is closed.
     closed: oneshot::Receiver<()>,
 }
@@ -23,9 +22,9 @@ pub(crate) struct Worker {
 #[error("the store's thread has ended")]
 pub(crate) struct Gone;
 
-impl Worker {
-    pub(crate) fn spawn(name: &str, mut conn: Connection) -> io::Result<Self> {
-        let (jobs, queue) = mpsc::channel::<Job>();
+impl<C: Send + 'static> Worker<C> {
+    pub(crate) fn spawn(name: &str, mut conn: C) -> io::Result<Self> {
+        let (jobs, queue) = mpsc::channel::<Job<C>>();
         let (open, closed) = oneshot::channel::<()>();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             for job in queue {
@@ -40,10 +39,10 @@ impl Worker {
     /// Has the thread do this, and waits for what comes of it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&mut Connection) -> T + Send + 'static,
+        job: impl FnOnce(&mut C) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (tell, told) = oneshot::channel();
-        let job: Job = Box::new(move |conn| {
+        let job: Job<C> = Box::new(move |conn| {
             // Nobody listens when the caller gave up waiting; the job is done all the same.
             drop(tell.send(job(conn)));
         });

@@ -199,7 +199,7 @@ mod tests {
     fn a_file_that_must_not_grow_is_full_and_keeps_what_it_has() {
         let dir = tempfile::tempdir().unwrap();
         let mut opened = open(&dir.path().join("run.db"), &SqliteOptions::new()).unwrap();
-        let (conn, run) = (&mut opened.writer, run_id("r"));
+        let (conn, run) = (opened.writer.conn(), run_id("r"));
         let at = commit(conn, &run, &first_commit("r", "create")).unwrap();
         let large = Commit { blobs: vec![vec![7; 500_000]], ..next_commit(at) };
         let pages: i64 = conn.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();

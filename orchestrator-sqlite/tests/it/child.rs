@@ -68,9 +68,10 @@ async fn child() {
     let (Ok(role), Some(path)) = (env::var(ROLE), env::var_os(PATH).map(PathBuf::from)) else {
         return;
     };
-    let store = SqliteStore::open(path, SqliteOptions::new()).await.unwrap();
+    let options = SqliteOptions::new().with_exclusive(role == "own for ever");
+    let store = SqliteStore::open(path, options).await.unwrap();
     match role.as_str() {
-        "write for ever" => write(&store, u64::MAX).await,
+        "write for ever" | "own for ever" => write(&store, u64::MAX).await,
         "write once" => write(&store, 1).await,
         race => race_as(&store, race.strip_prefix("race ").unwrap().parse().unwrap()).await,
     }

@@ -41,7 +41,7 @@ fn script() -> Scripted {
     })
 }
 
-async fn drive(
+pub(crate) async fn drive(
     store: Arc<dyn Store>,
     target: &MemoryTarget,
     host: &VirtualHost,

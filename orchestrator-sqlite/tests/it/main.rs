@@ -2,10 +2,14 @@
 
 mod child;
 mod conformance;
+mod copies;
 mod crash;
 mod damage;
 mod driver;
 mod file;
+mod formats;
 mod full;
+mod growth;
+mod owners;
 mod processes;
 mod support;

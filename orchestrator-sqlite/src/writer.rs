@@ -1,0 +1,82 @@
+//! The connection that writes, with what must be true before and done after each write.
+
+use orchestrator_core::port::{Commit, CommitError, StoreError};
+use orchestrator_core::{Answer, CommandId, OwnerId, RunId, Seq, Timestamp};
+use rusqlite::Connection;
+
+use crate::error::read_error;
+use crate::log::Log;
+use crate::owner::Claim;
+use crate::place::{Displaced, FilePlace};
+use crate::write;
+
+/// Writes to one file.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    conn: Connection,
+    place: FilePlace,
+    log: Log,
+    claim: Option<Claim>,
+}
+
+impl Writer {
+    pub(crate) const fn new(
+        conn: Connection,
+        place: FilePlace,
+        log: Log,
+        claim: Option<Claim>,
+    ) -> Self {
+        Self { conn, place, log, claim }
+    }
+
+    /// What is written to a file that was removed, or that another owner took, would be lost.
+    fn check(&self) -> Result<(), Displaced> {
+        self.place.check()?;
+        self.claim.as_ref().map_or(Ok(()), Claim::check)
+    }
+
+    pub(crate) fn commit(&mut self, run: &RunId, commit: &Commit) -> Result<Seq, CommitError> {
+        let displaced = |err| CommitError::Failed(StoreError::Unavailable(Box::new(err)));
+        self.check().map_err(displaced)?;
+        self.log.make_room(&self.conn)?;
+        let seq = write::commit(&mut self.conn, run, commit)?;
+        self.log.mark(&mut self.conn);
+        Ok(seq)
+    }
+
+    pub(crate) fn answer(
+        &mut self,
+        run: &RunId,
+        command: &CommandId,
+    ) -> Result<Option<Answer>, StoreError> {
+        write::answer(&mut self.conn, run, command)
+    }
+
+    pub(crate) fn touch(
+        &mut self,
+        run: &RunId,
+        owner: &OwnerId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.change(|conn| write::touch(conn, run, owner, now))
+    }
+
+    pub(crate) fn prune(&mut self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
+        self.change(|conn| write::prune(conn, run, up_to))
+    }
+
+    fn change(
+        &mut self,
+        write: impl FnOnce(&mut Connection) -> rusqlite::Result<()>,
+    ) -> Result<(), StoreError> {
+        self.check().map_err(|err| StoreError::Unavailable(Box::new(err)))?;
+        write(&mut self.conn).map_err(read_error)?;
+        self.log.mark(&mut self.conn);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn conn(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+}

@@ -1,0 +1,125 @@
+//! Files of earlier formats, recorded by the programs that wrote them.
+
+use std::env;
+use std::fs;
+use std::sync::Arc;
+
+use orchestrator_core::port::{Commit, Store as _};
+use orchestrator_core::testing::conformance::samples::{
+    first_commit, full_run_record, full_task_record, owner_record, phases, pool_records, run_id,
+    task_record,
+};
+use orchestrator_core::testing::{MemoryTarget, VirtualHost};
+use orchestrator_core::{BlobHash, CommandId, Records, Seq, TaskRecord};
+use orchestrator_sqlite::{FileFault, SqliteOptions, SqliteStore};
+use rusqlite::Connection;
+use rusqlite::types::Value;
+
+use crate::driver::drive;
+use crate::support::TempStore;
+
+/// Where a recorded file goes; set by hand.
+const RECORD_TO: &str = "STORE_TEST_RECORD_TO";
+
+/// Records a file of the present format: a whole run by the driver, and records of all sorts.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "makes a file for the tests of later formats"]
+async fn record() {
+    let Some(path) = env::var_os(RECORD_TO) else { return };
+    let fixture = TempStore::new();
+    let store = Arc::new(fixture.sqlite().await);
+    drive(Arc::<_>::clone(&store) as _, &MemoryTarget::default(), &VirtualHost::new())
+        .await
+        .unwrap();
+    let mut tasks = vec![full_task_record("full"), task_record("plain")];
+    for (phase, number) in phases().into_iter().zip(1..) {
+        tasks.push(TaskRecord { phase, ..full_task_record(&format!("phase {number}")) });
+    }
+    let all = Commit {
+        records: Records {
+            run: Some(full_run_record("all")),
+            tasks: (0..).zip(tasks).collect(),
+            pools: pool_records(),
+            owners: vec![owner_record("o", 4)],
+        },
+        blobs: vec![b"a blob".to_vec()],
+        ..first_commit("all", "create")
+    };
+    store.commit(&run_id("all"), &all).await.unwrap();
+    Arc::into_inner(store).unwrap().close().await;
+    fs::copy(fixture.path(), path).unwrap();
+}
+/// A file of format 1, as the program wrote that had no other.
+const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
+
+/// Every value of every table of format 1.
+fn values(conn: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
+    let tables = ["runs", "plans", "tasks", "pools", "owners", "events", "commands", "blobs"];
+    let read = |table: &str| {
+        let mut statement = conn.prepare(&format!("SELECT * FROM {table}")).expect(table);
+        let columns = statement.column_count();
+        let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect());
+        rows.expect(table).collect::<Result<_, _>>().expect(table)
+    };
+    tables.iter().map(|table| ((*table).to_owned(), read(table))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_format_1_becomes_one_of_this_format_with_all_that_is_in_it() {
+    let fixture = TempStore::new();
+    fs::write(fixture.path(), FORMAT_1).unwrap();
+    let before = values(&fixture.shell());
+    assert!(before.iter().all(|(table, rows)| !rows.is_empty() || table == "plans"), "{before:?}");
+
+    let store = fixture.sqlite().await;
+    assert_eq!(values(&fixture.shell()), before, "what was there is as it was");
+    let run = run_id("all");
+    assert_eq!(store.runs().await.unwrap(), [run.clone(), run_id("r")]);
+    let loaded = store.load(&run).await.unwrap().unwrap();
+    let names: Vec<_> = loaded.tasks.iter().take(2).map(|task| task.id.as_str()).collect();
+    assert_eq!((loaded.seq, loaded.tasks.len(), names), (Seq(1), 45, vec!["full", "plain"]));
+    let blob = store.blob(&run, &BlobHash::of(b"a blob")).await.unwrap();
+    assert_eq!(blob.as_deref(), Some(&b"a blob"[..]));
+    let create = CommandId::parse("create").unwrap();
+    assert!(store.answer(&run, &create).await.unwrap().is_some());
+    // The other run was made by a driver: its records are still what its log says.
+    let faults = store.doctor().await.unwrap().faults;
+    let others = |fault: &FileFault| !fault.to_string().contains("run `all`");
+    assert!(!faults.iter().any(others), "{faults:?}");
+
+    // It goes on as any other file, and opens again.
+    let at = store.commit(&run_id("new"), &first_commit("new", "c")).await.unwrap();
+    store.close().await;
+    let again = fixture.sqlite().await;
+    assert_eq!(again.header(&run_id("new")).await.unwrap().map(|(seq, _)| seq), Some(at));
+}
+
+/// Whether a step is broken off by a full disk or a kill: the file has one of the two formats.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_that_fails_leaves_the_old_format_as_it_was() {
+    let fixture = TempStore::new();
+    fs::write(fixture.path(), FORMAT_1).unwrap();
+    let shell = fixture.shell();
+    let before = values(&shell);
+    // Another program made a table of the name that the next format needs.
+    shell.execute_batch("CREATE TABLE file (mine)").unwrap();
+    let options = SqliteOptions::new();
+    SqliteStore::open(fixture.path(), options.clone()).await.unwrap_err();
+    let version: i64 = shell.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!((version, values(&shell)), (1, before.clone()));
+    shell.execute_batch("DROP TABLE file").unwrap();
+    SqliteStore::open(fixture.path(), options).await.unwrap();
+    assert_eq!(values(&shell), before);
+}
+
+/// Two programs, or one that was killed in between: one migrates, the other finds it done.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_that_open_an_old_file_at_once_migrate_it_once() {
+    let fixture = TempStore::new();
+    fs::write(fixture.path(), FORMAT_1).unwrap();
+    let opening = (0..6).map(|_| SqliteStore::open(fixture.path(), SqliteOptions::new()));
+    let opening: Vec<_> = opening.map(tokio::spawn).collect();
+    for opened in opening {
+        assert_eq!(opened.await.unwrap().unwrap().runs().await.unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! How large the write-ahead log gets.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use orchestrator_core::Seq;
+use orchestrator_core::port::{CommitError, Store as _};
+use orchestrator_sqlite::{SqliteOptions, SqliteStore};
+use rusqlite::Connection;
+
+use crate::support::{TempStore, assert_whole, run, stamped};
+
+const MIB: u64 = 1024 * 1024;
+/// More than one of these commits brings.
+const COMMIT_BYTES: u64 = MIB / 8;
+
+async fn open(fixture: &TempStore, log_bytes_max: u64, busy_max: Duration) -> SqliteStore {
+    let options = SqliteOptions::new().with_log_bytes_max(log_bytes_max).with_busy_max(busy_max);
+    SqliteStore::open(fixture.path(), options).await.expect("the store opens")
+}
+
+fn log_bytes(fixture: &TempStore) -> u64 {
+    fs::metadata(fixture.dir().join("run.db-wal")).map_or(0, |log| log.len())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_never_ends_stops_commits_at_the_limit_and_costs_nothing_when_it_ends() {
+    let fixture = TempStore::new();
+    let store = open(&fixture, MIB, Duration::from_millis(200)).await;
+    let mut at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let reader = fixture.shell();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    let full = loop {
+        match store.commit(&run(), &stamped(at)).await {
+            Ok(seq) => at = seq,
+            Err(err) => break err,
+        }
+        assert!(log_bytes(&fixture) <= MIB + COMMIT_BYTES, "{}", log_bytes(&fixture));
+    };
+    let CommitError::Full(cause) = full else { panic!("{full:?}") };
+    assert!(cause.to_string().contains("run.db-wal"), "{cause}");
+    assert!(cause.to_string().contains("end that program"), "{cause}");
+    assert_eq!(assert_whole(&store).await, at, "nothing is lost");
+
+    reader.execute_batch("ROLLBACK").unwrap();
+    at = store.commit(&run(), &stamped(at)).await.unwrap();
+    assert!(log_bytes(&fixture) <= MIB / 4 + COMMIT_BYTES, "{}", log_bytes(&fixture));
+    assert_eq!(assert_whole(&store).await, at);
+}
+
+/// Readers of which each begins before the last one ends keep SQLite by itself from ever beginning
+/// the log anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_that_take_turns_without_a_break_do_not_make_the_log_grow() {
+    let fixture = TempStore::new();
+    let store = open(&fixture, 4 * MIB, Duration::from_secs(60)).await;
+    let mut at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|number| {
+            let (path, is_over) = (fixture.path(), Arc::clone(&is_over));
+            thread::spawn(move || read_for_ever(&Connection::open(path).unwrap(), number, &is_over))
+        })
+        .collect();
+    let mut largest = 0;
+    let mut written = 0;
+    while written < 24 * MIB {
+        at = store.commit(&run(), &stamped(at)).await.unwrap();
+        written += COMMIT_BYTES / 2;
+        largest = largest.max(log_bytes(&fixture));
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let reads: u32 = readers.into_iter().map(|reader| reader.join().unwrap()).sum();
+    assert!(reads > 4, "{reads} reads");
+    assert!(largest <= 4 * MIB + COMMIT_BYTES, "the log had {largest} bytes");
+    assert_eq!(assert_whole(&store).await, at);
+}
+
+/// Holds one state for a while, again and again; the second of two begins in the middle of the
+/// first.
+fn read_for_ever(conn: &Connection, number: u32, is_over: &AtomicBool) -> u32 {
+    const HELD: Duration = Duration::from_millis(20);
+    conn.busy_timeout(Duration::from_secs(10)).expect("the patience is set");
+    thread::sleep(HELD / 2 * number);
+    let mut reads = 0;
+    while !is_over.load(Ordering::SeqCst) {
+        conn.execute_batch("BEGIN; SELECT count(*) FROM events").expect("a read begins");
+        thread::sleep(HELD);
+        conn.execute_batch("COMMIT").expect("a read ends");
+        reads += 1;
+    }
+    reads
+}
