@@ -3,6 +3,7 @@
 pub mod conformance;
 mod fault_store;
 pub mod fuzz;
+mod model;
 #[cfg(feature = "mutants")]
 pub mod museum;
 mod scripted;
@@ -11,6 +12,7 @@ mod simulator;
 pub use self::{
     conformance::StoreFixture,
     fault_store::{Fault, FaultStore},
+    model::Model,
     scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},
     simulator::{Dice, Ended, Simulation, Violation},
 };

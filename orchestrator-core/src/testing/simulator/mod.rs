@@ -28,6 +28,7 @@ use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::record::{ParkReason, Phase, RunState};
 use crate::retry::RetryRules;
+use crate::testing::Model;
 use crate::time::{ClockReading, Timestamp, WallTime};
 
 /// Steps that a healed world may take before it counts as hung.
@@ -155,6 +156,8 @@ struct World {
     engine: Engine,
     /// A second engine that sees only the log.
     follower: Engine,
+    /// What the documents say.
+    model: Model,
     log: Log,
     /// What a store has.
     kept: Kept,
@@ -184,12 +187,14 @@ impl World {
         let known: Vec<TaskId> = plan.tasks.iter().map(|task| task.id.clone()).collect();
         let count = dice.below(4);
         let later = vec![Arc::new(plans::plan(&mut dice, "u", count, &known))];
+        let model = Model::new(run.clone());
         let engine = Engine::new(run).with_policy(Arc::clone(&of.policy));
         let mut world = Self {
             dice,
             policy: Arc::clone(&of.policy),
             follower: engine.clone(),
             engine,
+            model,
             log: Log::default(),
             kept: Kept::default(),
             later,
@@ -652,6 +657,10 @@ impl World {
         let (id, now) = (self.command_id(), self.time());
         let answer = self.engine.submit(now, &id, command);
         self.history.push(format!("{now}: {command:?} -> {answer:?}"));
+        let policy = Arc::clone(&self.policy);
+        let modelled = self.model.step(now, command, &*policy, &answer);
+        let modelled = modelled.map_err(|what| format!("by the model, {command:?}: {what}"));
+        self.broken = self.broken.clone().and(modelled);
         if let Some(commit) = self.engine.batch() {
             self.engine.accept();
             let framed = checks::frame(command, &self.follower, &self.engine);
@@ -678,6 +687,10 @@ impl World {
             return Err("P5: the log leads to other records than the store has".to_owned());
         }
         self.kept.check(one)?;
+        let differences = self.model.differences(one);
+        if !differences.is_empty() {
+            return Err(format!("by the model: {differences:#?}"));
+        }
         self.log.check(one)?;
         checks::dispatches(one)?;
         checks::reasons(one, self.time_of(one))

@@ -1,0 +1,339 @@
+//! How leases end.
+
+use std::time::Duration;
+
+use super::claim::held;
+use super::{Model, refused};
+use crate::command::{Answer, StageReport};
+use crate::event::Stale;
+use crate::id::{BlobHash, FencingToken, TaskId};
+use crate::lease::Lease;
+use crate::money::{Cost, Usd};
+use crate::outcome::{Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail};
+use crate::record::{Cause, Completion, Escalation, ParkReason, Phase, RunState};
+use crate::retry::signature;
+use crate::time::Timestamp;
+
+/// A wait that somebody asks for is at most the longest usage window and a day.
+const ASKED_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
+
+impl Model {
+    /// P2: a result counts under the task's live lease, for its stage and attempt, and no other.
+    pub(super) fn reported(&mut self, now: Timestamp, report: &StageReport) -> Answer {
+        if report.run != self.id {
+            return refused(Stale::OtherRun);
+        }
+        let Some(place) = self.place(&report.task) else { return refused(Stale::UnknownTask) };
+        let task = &self.tasks[place];
+        let lease = match self.live(place, report.token) {
+            Ok(_) if report.stage != task.stage => Err(Stale::OtherStage),
+            Ok(_) if report.attempt != task.attempt => Err(Stale::OtherAttempt),
+            other => other,
+        };
+        match lease {
+            Ok(lease) => self.ended(now, place, &lease, report),
+            Err(why) => {
+                self.late(place, report);
+                return refused(why);
+            }
+        }
+        Answer::Done
+    }
+
+    fn live(&self, place: usize, token: FencingToken) -> Result<Lease, Stale> {
+        match &self.tasks[place].phase {
+            Phase::Leased(lease) if lease.token == token => Ok(lease.clone()),
+            Phase::Stopping { lease, .. } if lease.token == token => Err(Stale::Stopping),
+            Phase::Leased(lease) | Phase::Stopping { lease, .. } => {
+                Err(Stale::OtherToken { current: lease.token })
+            }
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => Err(Stale::NoLease),
+        }
+    }
+
+    /// A result that counts for nothing is noted once, and what it shows to have been spent beyond
+    /// what was booked for its lease is booked.
+    fn late(&mut self, place: usize, report: &StageReport) {
+        let task = &mut self.tasks[place];
+        if report.token > task.last_token || Some(report.token) <= task.refused {
+            return;
+        }
+        let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
+        let booked = match &task.phase {
+            // It will be booked once its processes are gone.
+            Phase::Stopping { lease, .. } if lease.token == report.token => lease.reserved,
+            Phase::Leased(_) | Phase::Stopping { .. } => seen,
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => {
+                let ended_without = task.last_token == report.token && task.settled > Usd::ZERO;
+                if ended_without { task.settled } else { seen }
+            }
+        };
+        let more = seen.minus(booked);
+        task.refused = Some(report.token);
+        task.spent = task.spent.plus(more);
+        let run = self.run_mut();
+        run.spent = run.spent.plus(more);
+    }
+
+    fn ended(&mut self, now: Timestamp, place: usize, lease: &Lease, report: &StageReport) {
+        let cost = report.cost.settle(lease.reserved);
+        self.book(place, lease, cost);
+        self.tasks[place].since = now;
+        match &report.outcome {
+            Outcome::Passed => self.passed(place, report),
+            Outcome::Rejected { feedback, .. } => self.rejected(place, feedback, report),
+            Outcome::Question { text } => self.escalate(place, Cause::Question, Some(text), report),
+            Outcome::Fatal { error } => {
+                let was_first = self.tasks[place].stage == 0;
+                self.escalate(place, Cause::Fatal, Some(error), report);
+                if was_first {
+                    self.first_stage_failed();
+                }
+            }
+            Outcome::Interrupted { reason, .. } => {
+                self.interrupted(now, place, *reason, cost, report);
+            }
+        }
+    }
+
+    /// P10: the reservation is given back once, and what was spent is booked once.
+    fn book(&mut self, place: usize, lease: &Lease, cost: Usd) {
+        self.tasks[place].spent = self.tasks[place].spent.plus(cost);
+        let run = self.run_mut();
+        run.reserved = run.reserved.minus(lease.reserved);
+        run.spent = run.spent.plus(cost);
+    }
+
+    fn passed(&mut self, place: usize, report: &StageReport) {
+        let is_last =
+            usize::from(self.tasks[place].stage) + 1 == self.specs[place].1.stages().len();
+        self.run_mut().first_stage_failures = 0;
+        let task = &mut self.tasks[place];
+        task.stage += 1;
+        task.interruptions = 0;
+        task.intent = None;
+        task.candidate = report.candidate.clone().or_else(|| task.candidate.take());
+        task.session = report.session.clone().or_else(|| task.session.take());
+        task.phase = Phase::Open;
+        if is_last {
+            let merged = report.merged.clone();
+            task.phase = Phase::Done(merged.map_or(Completion::Verified, Completion::Merged));
+            task.under_way = false;
+            task.holds_scope = false;
+        } else if self.is_spent(place) {
+            self.escalate(place, Cause::DispatchesUsed, None, report);
+        }
+    }
+
+    fn rejected(&mut self, place: usize, feedback: &str, report: &StageReport) {
+        let Outcome::Rejected { restart, .. } = &report.outcome else { return };
+        let was_first = self.tasks[place].stage == 0;
+        let retries = self.specs[place].0.max_retries + self.tasks[place].extra.retries;
+        let again = self.run_mut().rules.same_failure_escalates
+            && self.tasks[place].signature == Some(signature(feedback));
+        let task = &mut self.tasks[place];
+        let is_last = task.rejections >= retries;
+        task.stage = 0;
+        task.under_way = false;
+        task.rejections += 1;
+        task.interruptions = 0;
+        task.intent = None;
+        task.feedback.push(address(feedback));
+        task.signature = Some(signature(feedback));
+        task.restart = *restart;
+        task.candidate = report.candidate.clone().or_else(|| task.candidate.take());
+        task.session.clone_from(&report.session);
+        task.phase = Phase::Open;
+        if is_last {
+            self.escalate(place, Cause::RetriesUsed, Some(feedback), report);
+        } else if again {
+            self.escalate(place, Cause::SameFailure, Some(feedback), report);
+        } else if self.is_spent(place) {
+            self.escalate(place, Cause::DispatchesUsed, Some(feedback), report);
+        }
+        if was_first {
+            self.first_stage_failed();
+        }
+    }
+
+    /// Not the task's fault: it waits, and is granted again at the same stage and attempt.
+    fn interrupted(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        reason: Interruption,
+        cost: Usd,
+        report: &StageReport,
+    ) {
+        let rules = self.run_mut().rules.clone();
+        let pool = self.specs[place].1.stage(self.tasks[place].stage).map(|s| s.pool.clone());
+        let is_counted = !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit);
+        let asked = report.retry_at.filter(|at| *at > now).map(|at| at.min(now.after(ASKED_MAX)));
+        let task = &mut self.tasks[place];
+        let count = task.interruptions + 1;
+        let mut until = asked.unwrap_or_else(|| rules.backoff(now, &task.id, count));
+        if matches!(
+            reason,
+            Interruption::OwnerLost | Interruption::Shutdown | Interruption::UsageLimit
+        ) {
+            until = now;
+        }
+        task.interruptions += u32::from(is_counted);
+        task.settled = cost;
+        task.session = report.session.clone().or_else(|| task.session.take());
+        task.phase = if until > now { Phase::Deferred { until, why: reason } } else { Phase::Open };
+        if reason == Interruption::UsageLimit
+            && let Some(pool) = pool
+        {
+            let reopens = asked.unwrap_or_else(|| now.after(rules.backoff_max));
+            let record = self.pool(&pool);
+            record.closed_until = Some(reopens.max(record.closed_until.unwrap_or(now)));
+        }
+        if self.is_spent(place) {
+            self.escalate(place, Cause::DispatchesUsed, None, report);
+        } else if is_counted && count > rules.interruptions_max {
+            self.escalate(place, Cause::InterruptionsUsed, None, report);
+        }
+        match reason {
+            Interruption::Auth => self.drain(ParkReason::Auth),
+            Interruption::Billing => self.drain(ParkReason::Billing),
+            Interruption::Silence
+            | Interruption::Killed
+            | Interruption::Crashed
+            | Interruption::Overload
+            | Interruption::RateLimited
+            | Interruption::UsageLimit
+            | Interruption::Network
+            | Interruption::OwnerLost
+            | Interruption::Expired
+            | Interruption::Shutdown => {}
+        }
+    }
+
+    fn escalate(&mut self, place: usize, cause: Cause, text: Option<&str>, report: &StageReport) {
+        let kept = report.kept.clone();
+        let task = &mut self.tasks[place];
+        task.under_way = false;
+        task.holds_scope = false;
+        let text = text.map(address);
+        task.phase = Phase::Escalated(Escalation { cause, text, kept });
+    }
+
+    /// P6: no task is granted more often than its stages, its retries and the spare allow.
+    fn is_spent(&self, place: usize) -> bool {
+        let (spec, pipeline) = &self.specs[place];
+        let spare = self.run.as_ref().map_or(0, |run| run.rules.dispatches_spare);
+        let stages = u32::try_from(pipeline.stages().len()).unwrap_or(u32::MAX);
+        let task = &self.tasks[place];
+        task.dispatches >= stages * (spec.max_retries + 1) + spare + task.extra.dispatches
+    }
+
+    fn first_stage_failed(&mut self) {
+        let run = self.run_mut();
+        run.first_stage_failures += 1;
+        let max = run.rules.first_stage_failures_max;
+        if max > 0 && run.first_stage_failures >= max {
+            self.drain(ParkReason::Breaker);
+        }
+    }
+
+    fn drain(&mut self, reason: ParkReason) {
+        let run = self.run_mut();
+        if run.state == RunState::Active {
+            run.state = RunState::Draining { reason };
+        }
+    }
+
+    pub(super) fn intended(
+        &mut self,
+        task: &TaskId,
+        token: FencingToken,
+        intent: &MergeIntent,
+    ) -> Answer {
+        let Some(place) = self.place(task) else { return refused(Stale::UnknownTask) };
+        match self.live(place, token) {
+            Ok(_) => {
+                self.tasks[place].intent = Some(intent.clone());
+                Answer::Done
+            }
+            Err(why) => refused(why),
+        }
+    }
+
+    /// Nothing of a stopping lease runs any more: its end counts as an interruption.
+    pub(super) fn stopped(&mut self, now: Timestamp, task: &TaskId, token: FencingToken) -> Answer {
+        let Some(place) = self.place(task) else { return refused(Stale::UnknownTask) };
+        let (lease, why) = match &self.tasks[place].phase {
+            Phase::Stopping { lease, why } if lease.token == token => (lease.clone(), *why),
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Leased(_)
+            | Phase::Stopping { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => return refused(Stale::NoLease),
+        };
+        let report = StageReport {
+            run: self.id.clone(),
+            task: task.clone(),
+            stage: self.tasks[place].stage,
+            attempt: self.tasks[place].attempt,
+            token,
+            outcome: Outcome::Interrupted { reason: why, retry_at: None },
+            // Nobody knows what it spent.
+            cost: Cost::AtLeast(Usd::ZERO),
+            session: None,
+            candidate: None,
+            merged: None,
+            kept: None,
+            retry_at: None,
+        };
+        self.ended(now, place, &lease, &report);
+        Answer::Done
+    }
+
+    /// Leases past their end are being stopped, closed pools open, waits end.
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        self.stop_leases(now, Interruption::Expired, |lease| lease.hard_stop <= now);
+        for pool in self.pools.values_mut() {
+            pool.closed_until = pool.closed_until.filter(|until| *until > now);
+        }
+        for task in &mut self.tasks {
+            if let Phase::Deferred { until, .. } = task.phase
+                && until <= now
+            {
+                task.phase = Phase::Open;
+                task.since = now;
+            }
+        }
+    }
+
+    /// Live leases end; they keep permits and scope until nothing of them runs.
+    pub(super) fn stop_leases(
+        &mut self,
+        now: Timestamp,
+        why: Interruption,
+        which: impl Fn(&Lease) -> bool,
+    ) {
+        for task in self.tasks.iter_mut().filter(|task| held(task)) {
+            if let Phase::Leased(lease) = &task.phase
+                && which(lease)
+            {
+                task.phase = Phase::Stopping { lease: lease.clone(), why };
+                task.since = now;
+            }
+        }
+    }
+}
+
+fn address(text: &str) -> BlobHash {
+    BlobHash::of(head_and_tail(text, TEXT_BYTES_MAX).as_bytes())
+}

@@ -1,0 +1,338 @@
+//! A reference model: what the documents say that a command does, in the plainest code.
+//!
+//! It keeps the same records as the engine and nothing else: every question is answered by looking
+//! at all tasks. It shares with the engine the pure rules (plans, scopes, waits, money, time), which
+//! have tests of their own, and no line of the engine. Where the documents leave a choice open (which
+//! of equals a claim takes) it follows the engine and checks that the choice was allowed.
+
+mod claim;
+mod ends;
+mod people;
+
+use std::collections::BTreeMap;
+use std::mem::discriminant;
+
+use crate::command::{Answer, Command, Refusal};
+use crate::engine::Engine;
+use crate::event::Stale;
+use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId};
+use crate::money::Usd;
+use crate::outcome::{Interruption, Restart};
+use crate::pipeline::{AGENTS, Pipeline, VERIFY};
+use crate::plan::Plan;
+use crate::policy::{SchedulingPolicy, TaskGraph};
+use crate::record::{Counts, Extra, Phase, PlanRef, PoolRecord, RunRecord, RunState, TaskRecord};
+use crate::retry::RetryRules;
+use crate::task::TaskSpec;
+use crate::time::{Anchor, ClockReading, Timestamp};
+
+/// What the model gives back for a command, before it is known what the engine gave.
+type Given = Result<Answer, Refusal>;
+
+/// The state of a run by the documents.
+#[derive(Debug, Clone)]
+pub struct Model {
+    id: RunId,
+    run: Option<RunRecord>,
+    tasks: Vec<TaskRecord>,
+    specs: Vec<(TaskSpec, Pipeline)>,
+    pools: BTreeMap<PoolName, PoolRecord>,
+    /// What the policy says of each task.
+    ranks: Vec<u64>,
+}
+
+impl Model {
+    /// A model of a run that does not exist yet.
+    #[must_use]
+    pub const fn new(id: RunId) -> Self {
+        Self {
+            id,
+            run: None,
+            tasks: Vec::new(),
+            specs: Vec::new(),
+            pools: BTreeMap::new(),
+            ranks: Vec::new(),
+        }
+    }
+
+    /// Carries out a command that the engine has answered.
+    ///
+    /// # Errors
+    /// What is wrong with the engine's answer.
+    pub fn step(
+        &mut self,
+        now: Timestamp,
+        command: &Command,
+        policy: &dyn SchedulingPolicy,
+        answer: &Result<Answer, Refusal>,
+    ) -> Result<(), String> {
+        let given = match (command, answer) {
+            (Command::Claim { owner }, Ok(Answer::Granted(grant))) => {
+                let now = self.time(now);
+                return self.granted(now, owner, grant);
+            }
+            (command, _) => self.given(now, command, policy),
+        };
+        let is_same = match (&given, answer) {
+            (Ok(ours), Ok(theirs)) => ours == theirs,
+            // How a refusal is worded is the engine's business.
+            (Err(ours), Err(theirs)) => discriminant(ours) == discriminant(theirs),
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+        };
+        if is_same { Ok(()) } else { Err(format!("{answer:?} was answered, expected {given:?}")) }
+    }
+
+    /// What of the engine's records is not as the model has it; empty when all is.
+    #[must_use]
+    pub fn differences(&self, engine: &Engine) -> Vec<String> {
+        let mut told = Vec::new();
+        for ours in &self.tasks {
+            let theirs = engine.task(&ours.id);
+            if theirs != Some(ours) {
+                told.push(format!("task is {theirs:?}, expected {ours:?}"));
+            }
+            let is_blocked = engine.is_blocked(&ours.id);
+            if is_blocked != self.is_blocked(ours) {
+                told.push(format!("P7: `{}` blocked: {is_blocked}", ours.id));
+            }
+        }
+        let count = engine.tasks().len();
+        if count != self.tasks.len() {
+            told.push(format!("{count} tasks, expected {}", self.tasks.len()));
+        }
+        let ours = self.run.as_ref().map(|run| RunRecord { counts: self.counts(), ..run.clone() });
+        if engine.run() != ours.as_ref() {
+            told.push(format!("run is {:?}, expected {ours:?}", engine.run()));
+        }
+        if !engine.pools().eq(self.pools.values()) {
+            let theirs: Vec<_> = engine.pools().collect();
+            told.push(format!("pools are {theirs:?}, expected {:?}", self.pools));
+        }
+        for pool in self.pools.keys() {
+            let (theirs, ours) = (u64::from(engine.in_use(pool)), self.in_use(pool));
+            if theirs != ours {
+                told.push(format!("P8: {theirs} permits of `{pool}` in use, expected {ours}"));
+            }
+        }
+        told
+    }
+
+    fn given(&mut self, now: Timestamp, command: &Command, policy: &dyn SchedulingPolicy) -> Given {
+        if let Command::CreateRun { rules } = command {
+            return self.create(now, rules);
+        }
+        if self.run.is_none() {
+            return Err(Refusal::NoRun(self.id.clone()));
+        }
+        let now = self.time(now);
+        let before = self.clone();
+        let answer = match command {
+            Command::CreateRun { .. } => Err(Refusal::RunExists(self.id.clone())),
+            Command::AddPlan { plan } => self.add(now, plan, policy),
+            Command::LimitPool { pool, limit } => {
+                self.pool(pool).limit = *limit;
+                Ok(Answer::Done)
+            }
+            Command::SetBudget { budget } => {
+                self.run_mut().budget = *budget;
+                Ok(Answer::Done)
+            }
+            Command::OpenDriver { owner, reading, token_floor, ended, .. } => {
+                return self.open(now, owner, reading, *token_floor, ended.as_ref());
+            }
+            Command::CloseDriver { owner } => self.close(now, owner),
+            Command::Claim { owner } => self.nothing(now, owner),
+            Command::Report(report) => Ok(self.reported(now, report)),
+            Command::IntendMerge { task, token, intent } => Ok(self.intended(task, *token, intent)),
+            Command::Stopped { task, token } => Ok(self.stopped(now, task, *token)),
+            Command::Tick => {
+                self.tick(now);
+                Ok(Answer::Done)
+            }
+            Command::Retry { .. }
+            | Command::Resolve { .. }
+            | Command::Cancel { .. }
+            | Command::Pause { .. }
+            | Command::Drain { .. }
+            | Command::Resume { .. } => self.person(now, command),
+            Command::Settle => {
+                self.settle(now);
+                Ok(Answer::Done)
+            }
+        };
+        self.note_time(now, &before);
+        answer
+    }
+
+    /// The run's time is that of its last event; nothing happened when nothing changed.
+    fn note_time(&mut self, now: Timestamp, before: &Self) {
+        let is_same =
+            self.run == before.run && self.tasks == before.tasks && self.pools == before.pools;
+        if !is_same && let Some(run) = &mut self.run {
+            run.last_at = now;
+        }
+    }
+
+    fn create(&mut self, now: Timestamp, rules: &RetryRules) -> Given {
+        if self.run.is_some() {
+            return Err(Refusal::RunExists(self.id.clone()));
+        }
+        self.run = Some(RunRecord {
+            id: self.id.clone(),
+            state: RunState::Active,
+            rules: rules.clone(),
+            last_at: now,
+            last_token: crate::id::FencingToken(0),
+            budget: None,
+            spent: Usd::ZERO,
+            reserved: Usd::ZERO,
+            driver: None,
+            anchor: None,
+            plans: Vec::new(),
+            first_stage_failures: 0,
+            counts: Counts::default(),
+        });
+        Ok(Answer::Done)
+    }
+
+    fn add(&mut self, now: Timestamp, plan: &Plan, policy: &dyn SchedulingPolicy) -> Given {
+        let blob = BlobHash::of(&serde_json::to_vec(plan).unwrap_or_default());
+        if self.run_mut().plans.iter().any(|known| known.blob == blob) {
+            return Ok(Answer::Done);
+        }
+        let faults = plan.check(&|id| self.place(id).is_some());
+        if !faults.is_empty() {
+            return Err(Refusal::Plan(faults));
+        }
+        for spec in &plan.tasks {
+            let pipeline = plan.pipeline_of(spec).unwrap_or_default();
+            for pool in pipeline.stages().iter().map(|stage| &stage.pool).chain(spec.needs.keys()) {
+                let _known = self.pool(pool);
+            }
+            self.tasks.push(new_task(&spec.id, now));
+            self.specs.push((spec.clone(), pipeline));
+        }
+        for (pool, limit) in &plan.pools {
+            self.pool(pool).limit = *limit;
+        }
+        let tasks = u32::try_from(plan.tasks.len()).unwrap_or(u32::MAX);
+        let run = self.run_mut();
+        run.plans.push(PlanRef { blob, tasks });
+        run.budget = plan.budget.or(run.budget);
+        self.reopen();
+        self.ranks = self.ranked(policy);
+        Ok(Answer::Done)
+    }
+
+    fn ranked(&self, policy: &dyn SchedulingPolicy) -> Vec<u64> {
+        let waits_for = |task: &TaskId| -> Vec<u32> {
+            let numbers = (0_u32..).zip(&self.specs);
+            let waiting = numbers.filter(|(_, (spec, _))| spec.depends_on.contains(task));
+            waiting.map(|(number, _)| number).collect()
+        };
+        let dependents: Vec<Vec<u32>> = self.tasks.iter().map(|task| waits_for(&task.id)).collect();
+        let views = self.specs.iter().zip(&dependents);
+        let views = views.map(|((spec, _), dependents)| (spec, dependents.as_slice()));
+        policy.ranks(&TaskGraph::new(views))
+    }
+
+    /// A pool that nobody limited has 4 permits where agents or verify commands work, else 1.
+    fn pool(&mut self, name: &PoolName) -> &mut PoolRecord {
+        self.pools.entry(name.clone()).or_insert_with(|| PoolRecord {
+            name: name.clone(),
+            limit: if matches!(name.as_str(), AGENTS | VERIFY) { 4 } else { 1 },
+            closed_until: None,
+        })
+    }
+
+    fn open(
+        &mut self,
+        now: Timestamp,
+        owner: &crate::lease::Owner,
+        reading: &ClockReading,
+        floor: crate::id::FencingToken,
+        ended: Option<&OwnerId>,
+    ) -> Given {
+        let run = self.run_mut();
+        if run.driver.is_some() && run.driver.as_ref() != ended {
+            return Err(Refusal::DriverRunning(Box::new(owner.clone())));
+        }
+        let at = run.anchor.as_ref().map_or(now, |anchor| anchor.now(reading).max(now));
+        run.driver = Some(owner.id.clone());
+        run.anchor = Some(Anchor { reading: reading.clone(), at });
+        run.last_token = run.last_token.max(floor);
+        run.last_at = at;
+        // Whoever held a lease is gone; what it started may not be.
+        self.stop_leases(at, Interruption::OwnerLost, |_| true);
+        Ok(Answer::Done)
+    }
+
+    fn close(&mut self, now: Timestamp, owner: &OwnerId) -> Given {
+        if self.run_mut().driver.as_ref() != Some(owner) {
+            return Err(Refusal::NotDriver(owner.clone()));
+        }
+        self.stop_leases(now, Interruption::OwnerLost, |lease| lease.owner == *owner);
+        self.run_mut().driver = None;
+        Ok(Answer::Done)
+    }
+
+    fn time(&self, now: Timestamp) -> Timestamp {
+        now.max(self.run.as_ref().map(|run| run.last_at).unwrap_or_default())
+    }
+
+    fn run_mut(&mut self) -> &mut RunRecord {
+        self.run.as_mut().expect("commands to a run that does not exist are refused before")
+    }
+
+    fn place(&self, task: &TaskId) -> Option<usize> {
+        self.tasks.iter().position(|record| record.id == *task)
+    }
+
+    fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for task in &self.tasks {
+            *counts.of(&task.phase) += 1;
+        }
+        counts
+    }
+
+    /// A run that was over may have something to do again.
+    fn reopen(&mut self) {
+        let run = self.run_mut();
+        if matches!(run.state, RunState::Completed | RunState::Failed) {
+            run.state = RunState::Active;
+        }
+    }
+}
+
+/// The answer for what counts for nothing.
+const fn refused(why: Stale) -> Answer {
+    Answer::Refused(why)
+}
+
+fn new_task(id: &TaskId, at: Timestamp) -> TaskRecord {
+    TaskRecord {
+        id: id.clone(),
+        phase: Phase::Open,
+        stage: 0,
+        attempt: 0,
+        under_way: false,
+        rejections: 0,
+        interruptions: 0,
+        dispatches: 0,
+        extra: Extra::default(),
+        feedback: Vec::new(),
+        signature: None,
+        restart: Restart::OnTarget,
+        holds_scope: false,
+        workspace: None,
+        session: None,
+        candidate: None,
+        intent: None,
+        last_token: crate::id::FencingToken(0),
+        settled: Usd::ZERO,
+        refused: None,
+        spent: Usd::ZERO,
+        since: at,
+    }
+}

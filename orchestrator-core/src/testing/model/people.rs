@@ -1,0 +1,136 @@
+//! What people ask of a run.
+
+use super::claim::held;
+use super::{Given, Model};
+use crate::command::{Answer, Command, Refusal};
+use crate::event::Resolution;
+use crate::id::TaskId;
+use crate::record::{Completion, Phase, RunState};
+use crate::time::Timestamp;
+
+impl Model {
+    pub(super) fn person(&mut self, now: Timestamp, command: &Command) -> Given {
+        match command {
+            Command::Retry { task, .. } => self.retry(now, task),
+            Command::Resolve { task, how, .. } => {
+                let place = self.idle(task)?;
+                if matches!(self.tasks[place].phase, Phase::Done(_)) {
+                    return Err(self.wrong_phase(place));
+                }
+                let done = match how {
+                    Resolution::ByHand => Completion::ByHand,
+                    Resolution::Skip => Completion::Skipped,
+                };
+                self.settled_by_hand(now, place, Phase::Done(done));
+                Ok(Answer::Done)
+            }
+            Command::Cancel { task, .. } => {
+                let place = self.idle(task)?;
+                if matches!(self.tasks[place].phase, Phase::Done(_) | Phase::Cancelled) {
+                    return Err(self.wrong_phase(place));
+                }
+                self.settled_by_hand(now, place, Phase::Cancelled);
+                Ok(Answer::Done)
+            }
+            Command::Pause { reason, .. } => {
+                let run = self.run_mut();
+                match run.state {
+                    RunState::Active => run.state = RunState::Paused { reason: reason.clone() },
+                    RunState::Paused { .. } => {}
+                    RunState::Draining { .. }
+                    | RunState::Parked { .. }
+                    | RunState::Completed
+                    | RunState::Failed => return Err(self.wrong_state()),
+                }
+                Ok(Answer::Done)
+            }
+            Command::Drain { reason } => {
+                let run = self.run_mut();
+                match run.state {
+                    RunState::Active | RunState::Paused { .. } => {
+                        run.state = RunState::Draining { reason: *reason };
+                    }
+                    RunState::Draining { .. } | RunState::Parked { .. } => {}
+                    RunState::Completed | RunState::Failed => return Err(self.wrong_state()),
+                }
+                Ok(Answer::Done)
+            }
+            Command::Resume { .. } => {
+                let run = self.run_mut();
+                let stands = matches!(
+                    run.state,
+                    RunState::Paused { .. } | RunState::Draining { .. } | RunState::Parked { .. }
+                );
+                if stands {
+                    run.state = RunState::Active;
+                    run.first_stage_failures = 0;
+                }
+                Ok(Answer::Done)
+            }
+            Command::CreateRun { .. }
+            | Command::AddPlan { .. }
+            | Command::LimitPool { .. }
+            | Command::SetBudget { .. }
+            | Command::OpenDriver { .. }
+            | Command::CloseDriver { .. }
+            | Command::Claim { .. }
+            | Command::Report(_)
+            | Command::IntendMerge { .. }
+            | Command::Stopped { .. }
+            | Command::Tick
+            | Command::Settle => Ok(Answer::Done),
+        }
+    }
+
+    /// What was escalated or cancelled begins again, with as many retries and grants as a new task.
+    fn retry(&mut self, now: Timestamp, task: &TaskId) -> Given {
+        let place = self.place(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
+        let record = &mut self.tasks[place];
+        if !matches!(record.phase, Phase::Escalated(_) | Phase::Cancelled) {
+            return Err(self.wrong_phase(place));
+        }
+        if record.intent.is_none() {
+            record.stage = 0;
+        }
+        record.extra.retries = record.rejections;
+        record.extra.dispatches = record.dispatches;
+        record.interruptions = 0;
+        record.signature = None;
+        record.phase = Phase::Open;
+        record.since = now;
+        self.reopen();
+        Ok(Answer::Done)
+    }
+
+    fn settled_by_hand(&mut self, now: Timestamp, place: usize, phase: Phase) {
+        let record = &mut self.tasks[place];
+        record.holds_scope = false;
+        record.under_way = false;
+        record.phase = phase;
+        record.since = now;
+        self.reopen();
+    }
+
+    /// The task, if it has no lease and no merge of it may have happened.
+    fn idle(&self, task: &TaskId) -> Result<usize, Refusal> {
+        let place = self.place(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
+        if held(&self.tasks[place]) {
+            Err(self.wrong_phase(place))
+        } else if self.tasks[place].intent.is_some() {
+            Err(Refusal::MergeInDoubt(task.clone()))
+        } else {
+            Ok(place)
+        }
+    }
+
+    fn wrong_phase(&self, place: usize) -> Refusal {
+        let record = &self.tasks[place];
+        let (task, phase) = (record.id.clone(), record.phase.as_str());
+        Refusal::WrongPhase { task, phase, remedy: "" }
+    }
+
+    fn wrong_state(&self) -> Refusal {
+        let state = self.run.as_ref().map_or("", |run| run.state.as_str());
+        Refusal::WrongState { state, remedy: "" }
+    }
+}
