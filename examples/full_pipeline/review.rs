@@ -4,10 +4,34 @@ use serde_json::{Value, json};
 
 /// The verdict on the change that the prompt shows: every variable that an added line of
 /// `sh/<module>.sh` sets must begin with `_<module>_`.
+///
+/// In a later round an earlier finding is met when the check finds it no more.
 pub(crate) fn judge(prompt: &str) -> Value {
-    let findings: Vec<Value> = leaks(change(prompt)).into_iter().map(finding).collect();
-    let verdict = if findings.is_empty() { "APPROVE" } else { "REJECT" };
-    json!({ "verdict": verdict, "findings": findings })
+    let (mut findings, mut earlier) = (leaks(change(prompt)), Vec::new());
+    let mut rejects = !findings.is_empty();
+    for (id, text) in earlier_findings(prompt) {
+        let found = findings.iter().position(|leak| text.ends_with(&message(leak)));
+        rejects |= found.is_some();
+        earlier.push(json!({ "id": id, "met": found.is_none() }));
+        if let Some(place) = found {
+            findings.remove(place);
+        }
+    }
+    let findings: Vec<Value> = findings.iter().map(finding).collect();
+    let verdict = if rejects { "REJECT" } else { "APPROVE" };
+    let mut judgement = json!({ "verdict": verdict, "findings": findings });
+    if !earlier.is_empty() {
+        judgement["earlier"] = Value::Array(earlier);
+    }
+    judgement
+}
+
+/// The findings of the round before, each with its name and all that is said of it.
+fn earlier_findings(prompt: &str) -> Vec<(&str, &str)> {
+    let Some((_, rest)) = prompt.split_once("\n## Earlier findings\n") else { return Vec::new() };
+    let section = rest.split("\n## ").next().unwrap_or_default();
+    let lines = section.lines().filter_map(|line| line.strip_prefix("- "));
+    lines.filter_map(|line| line.split_once(' ')).collect()
 }
 
 /// What stands between the marks of the change.
@@ -25,13 +49,17 @@ struct Leak {
     prefix: String,
 }
 
-fn finding(leak: Leak) -> Value {
-    let Leak { file, line, name, prefix } = leak;
-    let message = format!(
+fn message(leak: &Leak) -> String {
+    let Leak { name, prefix, .. } = leak;
+    format!(
         "`{name}` is a variable of whoever calls, too: a caller that has one of this name finds it \
          changed. Rule 2 of CONVENTIONS.md asks for `{prefix}{name}`."
-    );
-    json!({ "severity": "blocking", "file": file, "line": line, "message": message })
+    )
+}
+
+fn finding(leak: &Leak) -> Value {
+    let Leak { file, line, .. } = leak;
+    json!({ "severity": "blocking", "file": file, "line": line, "message": message(leak) })
 }
 
 fn leaks(diff: &str) -> Vec<Leak> {

@@ -7,7 +7,7 @@ use orchestrator_process::{Limits, Program, SpawnError, capture};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::call::KNOWN_VERSIONS;
+use crate::claude::KNOWN_VERSIONS;
 use crate::config::ClaudeConfig;
 use crate::prompt::{Document, DocumentError, Documents, PromptFault, TemplateError};
 use crate::unready::{Unready, chain};

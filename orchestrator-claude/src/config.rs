@@ -6,10 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orchestrator_core::Usd;
 use orchestrator_process::Environment;
 
+use crate::account::Account;
+use crate::agent::AgentConfig;
 use crate::policy::Policy;
 use crate::prompt::{Documents, Templates};
+use crate::starts::Starts;
 use crate::stream::Prices;
 
 /// Variables by which the program signs in and reaches its service, to be passed on where the
@@ -67,6 +71,23 @@ pub struct ClaudeConfig {
     pub kill_grace: Duration,
     /// Prices, for the lower bound of a run that is ended before it says what it cost.
     pub prices: Prices,
+    /// What one turn may cost past a limit of money: the program is given that much less than what
+    /// is reserved for it, or half of it where that is less still.
+    pub turn_overshoot: Usd,
+    /// How often in a row the same tool may be used in the same way before the run is ended; `None`
+    /// is without end.
+    pub repeats_max: Option<NonZeroU32>,
+    /// Whether the attempt after a rejection takes up the conversation of the one before, where the
+    /// workspace still holds its work.
+    pub resume_rejected: bool,
+    /// How often a change of one task is reviewed before a person is asked.
+    pub review_rounds_max: NonZeroU32,
+    /// Where findings go that do not block a merge: a file for each.
+    pub follow_ups: Option<PathBuf>,
+    /// How many programs start at the same time; clones share it.
+    pub starts: Starts,
+    /// What is known of the account, shared by all runs of the host.
+    pub account: Option<Account>,
 }
 
 impl ClaudeConfig {
@@ -76,6 +97,7 @@ impl ClaudeConfig {
     #[must_use]
     #[expect(clippy::missing_panics_doc, reason = "200 is not zero")]
     pub fn new(program: impl Into<PathBuf>, model: &str) -> Self {
+        let common = AgentConfig::default();
         Self {
             program: program.into(),
             leading_args: Vec::new(),
@@ -83,14 +105,41 @@ impl ClaudeConfig {
             fallback_model: None,
             environment: Environment::tools().passing(AUTH_VARIABLES),
             policy: Policy::default(),
-            templates: Arc::new(Templates::built_in()),
-            documents: Documents::default(),
+            templates: common.templates,
+            documents: common.documents,
             turns_max: NonZeroU32::new(200).expect("200 is not zero"),
             command_timeout: Duration::from_secs(600),
             silence: None,
-            final_grace: Duration::from_secs(8),
-            kill_grace: Duration::from_secs(10),
-            prices: Prices::default(),
+            final_grace: common.final_grace,
+            kill_grace: common.kill_grace,
+            prices: common.prices,
+            turn_overshoot: common.turn_overshoot,
+            repeats_max: common.repeats_max,
+            resume_rejected: common.resume_rejected,
+            review_rounds_max: common.review_rounds_max,
+            follow_ups: None,
+            starts: common.starts,
+            account: None,
+        }
+    }
+
+    /// The part of it that holds for every agent program.
+    #[must_use]
+    pub fn agent_config(&self) -> AgentConfig {
+        AgentConfig {
+            templates: Arc::clone(&self.templates),
+            documents: self.documents.clone(),
+            silence: self.silence_limit(),
+            final_grace: self.final_grace,
+            kill_grace: self.kill_grace,
+            turn_overshoot: self.turn_overshoot,
+            prices: self.prices,
+            repeats_max: self.repeats_max,
+            resume_rejected: self.resume_rejected,
+            review_rounds_max: self.review_rounds_max,
+            follow_ups: self.follow_ups.clone(),
+            starts: self.starts.clone(),
+            account: self.account.clone(),
         }
     }
 

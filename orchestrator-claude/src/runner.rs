@@ -1,37 +1,55 @@
 //! The runner: an agent that works on a task.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orchestrator_core::port::{Runner, StageContext};
-use orchestrator_core::{Interruption, Outcome, StageEnd, TEXT_BYTES_MAX, TaskSpec, head_and_tail};
-use tracing::warn;
+use orchestrator_core::port::{ActivityKind, Runner, StageContext};
+use orchestrator_core::{
+    Interruption, Outcome, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, head_and_tail,
+};
+use tracing::{info, warn};
 
+use crate::agent::{Agent, AgentConfig, Answer};
 use crate::blocked::Watch;
-use crate::call::{Answer, Call, Called};
+use crate::call::{Call, Called};
 use crate::check::{self, Checked, SetupFault};
+use crate::claude::Claude;
 use crate::config::ClaudeConfig;
-use crate::outcome::{Class, Refusal, classify};
+use crate::memory::Memory;
+use crate::outcome::{Class, Refusal};
 use crate::prompt::Values;
+use crate::signals::{Looked, Signal};
+use crate::tree::Tree;
 use crate::unready::Unready;
 
-/// Works on tasks with the `claude` program.
+/// Works on tasks with an agent program.
 ///
 /// Each run is one process of the program with a prompt made of a template, in the task's
 /// workspace; its conversation is kept beside the workspace, so that an interrupted stage goes on
-/// where it was. Its output goes to files in the stage's directory, and nothing of it is left when
-/// the stage ends.
+/// where it was, and so does the attempt after a rejection while the workspace holds the work. Its
+/// output goes to files in the stage's directory, and nothing of it is left when the stage ends.
+#[derive(Debug, Clone)]
+pub struct AgentRunner {
+    agent: Arc<dyn Agent>,
+    config: Arc<AgentConfig>,
+}
+
+/// Works on tasks with the `claude` program: an [`AgentRunner`] for it.
 #[derive(Debug, Clone)]
 pub struct ClaudeRunner {
     config: Arc<ClaudeConfig>,
+    runner: AgentRunner,
 }
 
 impl ClaudeRunner {
     /// A runner with this configuration.
     #[must_use]
     pub fn new(config: impl Into<Arc<ClaudeConfig>>) -> Self {
-        Self { config: config.into() }
+        let config = config.into();
+        let agent = Arc::new(Claude::new(Arc::clone(&config)));
+        let runner = AgentRunner::new(agent, config.agent_config());
+        Self { config, runner }
     }
 
     /// Finds whatever is missing, before anything is spent: the documents below `root` (a tree as
@@ -40,30 +58,67 @@ impl ClaudeRunner {
     /// # Errors
     /// All that is wrong, at once.
     pub async fn check(&self, tasks: &[TaskSpec], root: &Path) -> Result<Checked, Vec<SetupFault>> {
+        check::program(&self.config, self.runner.check(tasks, root)).await
+    }
+}
+
+#[async_trait]
+impl Runner for ClaudeRunner {
+    async fn run(&self, cx: &StageContext) -> StageEnd {
+        self.runner.run(cx).await
+    }
+}
+
+/// What a stage begins with.
+struct Begun {
+    watch: Watch,
+    memory: Option<Memory>,
+    before: Option<Tree>,
+}
+
+impl AgentRunner {
+    /// A runner for this agent.
+    #[must_use]
+    pub fn new(agent: Arc<dyn Agent>, config: impl Into<Arc<AgentConfig>>) -> Self {
+        Self { agent, config: config.into() }
+    }
+
+    /// Finds whatever is missing in documents and prompts, before anything is spent: the documents
+    /// below `root` (a tree as the target has it), and the prompts of all tasks for every attempt.
+    #[must_use]
+    pub fn check(&self, tasks: &[TaskSpec], root: &Path) -> Vec<SetupFault> {
         let (documents, mut faults) = check::documents(&self.config.documents, root);
         let prompts = self.config.templates.check(tasks, &documents);
         faults.extend(prompts.into_iter().map(SetupFault::Prompt));
-        check::program(&self.config, faults).await
+        faults
     }
 
     async fn work(&self, cx: &StageContext) -> Result<StageEnd, Unready> {
         let config = &*self.config;
         Unready::unless_funded(cx)?;
+        Unready::unless_open(config)?;
         let documents = check::needed_documents(&config.documents, &cx.workspace.path)?;
+        let begun = Begun {
+            watch: Watch::begin(&cx.workspace.path, &cx.workspace.aside, cx.attempt)?,
+            memory: Memory::of(cx),
+            before: tree(&cx.workspace.path).await,
+        };
+        let noticed = begun.memory.as_ref().map(|memory| memory.signals(cx)).unwrap_or_default();
+        let noticed: Vec<String> = noticed.iter().map(ToString::to_string).collect();
         let values = Values {
             task: &cx.task,
             attempt: cx.attempt,
             feedback: &cx.feedback,
+            noticed: &noticed,
             documents: &documents,
             change: None,
         };
-        let watch = Watch::begin(&cx.workspace.path, &cx.workspace.aside, cx.attempt)?;
         let rules = config.templates.render("rules", values)?;
-        let home = cx.workspace.aside.join("claude");
+        let home = cx.workspace.aside.join("agent");
         let call = Call {
+            agent: &*self.agent,
             config,
             cx,
-            policy: &config.policy,
             prompt: "",
             rules: Some(&rules),
             resume: None,
@@ -72,49 +127,113 @@ impl ClaudeRunner {
             cap: cx.stage.cap,
             wall: cx.stage.timeout,
         };
-        if let Some(session) = &cx.session {
+        if let Some(session) = &self.conversation(cx, begun.memory.as_ref()) {
             let prompt = config.templates.render("resume", values)?;
             let called = Call { prompt: &prompt, resume: Some(session), ..call }.make().await?;
-            if called.class(Answer::Text) != Class::Refused(Refusal::NoConversation) {
-                return Ok(self.end(cx, &called, &watch));
+            let finish = called.finish(None, None);
+            if finish.class != Class::Refused(Refusal::NoConversation) {
+                return Ok(self.end(cx, &called, begun).await);
             }
-            called.note(config, &Class::Refused(Refusal::NoConversation));
+            called.note(&*self.agent, &finish, &[]);
             warn!(task = %cx.task.id, "the conversation is not there any more; a new one begins");
         }
         let prompt = config.templates.render(&cx.task.prompt_template, values)?;
         let called = Call { prompt: &prompt, ..call }.make().await?;
-        Ok(self.end(cx, &called, &watch))
+        Ok(self.end(cx, &called, begun).await)
     }
 
-    fn end(&self, cx: &StageContext, called: &Called, watch: &Watch) -> StageEnd {
-        let before = called.class(Answer::Text);
-        let is_interrupted = matches!(
-            before.outcome(&called.ending(None, Answer::Text)),
-            Outcome::Interrupted { .. }
-        );
+    /// The conversation to take up: the one that was interrupted, or the one of the attempt before.
+    fn conversation(&self, cx: &StageContext, memory: Option<&Memory>) -> Option<SessionId> {
+        if !self.agent.capabilities().resume {
+            return None;
+        }
+        let earlier = || memory.filter(|_| self.config.resume_rejected)?.conversation(cx);
+        cx.session.clone().or_else(earlier)
+    }
+
+    async fn end(&self, cx: &StageContext, called: &Called, begun: Begun) -> StageEnd {
+        let Begun { watch, memory, before } = begun;
+        let first = called.finish(None, None);
+        let is_interrupted =
+            matches!(called.outcome(cx, &first, None), Outcome::Interrupted { .. });
         // The stage goes on in this workspace after an interruption, and is asked again at its end.
         let question = if is_interrupted { None } else { watch.take(&cx.dir) };
-        let ending = called.ending(question.as_deref(), Answer::Text);
-        let class = classify(&ending);
-        let mut outcome = class.outcome(&ending);
-        if let (Outcome::Rejected { feedback, .. }, Some(question)) = (&mut outcome, &question) {
-            let both = format!("{feedback}\n\nIt left this question:\n{question}");
-            *feedback = head_and_tail(&both, TEXT_BYTES_MAX);
+        let after = tree(&cx.workspace.path).await;
+        let changed = before.as_ref().zip(after.as_ref()).map(|(one, two)| one.changed(two));
+        let goes_on = memory.as_ref().filter(|memory| memory.is_of_this_attempt(cx));
+        let has_changes = has_changes(cx, changed.as_deref(), goes_on);
+        let finish = called.finish(question.as_deref(), has_changes);
+        let signals = Looked {
+            task: &cx.task,
+            root: &cx.workspace.path,
+            repeats: &called.heard.repeats,
+            denied: called.heard.denied,
+            said: is_success(&finish.class).then_some(finish.text.as_str()),
+            before: before.as_ref(),
+            after: after.as_ref(),
         }
+        .signals();
+        for signal in &signals {
+            info!(task = %cx.task.id, %signal, "noticed about the run");
+            cx.activity.say(ActivityKind::Said(format!("noticed: {signal}")));
+        }
+        called.note(&*self.agent, &finish, &signals);
+        let mut outcome = called.outcome(cx, &finish, question.as_deref());
         if called.may_start_later {
             outcome = Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None };
         }
-        called.note(&self.config, &class);
-        StageEnd {
-            outcome: called.leftovers().unwrap_or(outcome),
-            cost: called.cost(&self.config),
-            session: called.transcript.session().cloned(),
+        add_to_feedback(&mut outcome, question.as_deref(), &signals);
+        // A rejection tells the next attempt of them by itself.
+        let kept = if outcome == Outcome::Passed { signals } else { Vec::new() };
+        let session = called.heard.session.clone();
+        let said = (kept, finish.text.as_str());
+        let noted = Memory::keep(cx, memory.as_ref(), session.clone(), said, changed.as_deref());
+        if let Err(err) = noted {
+            warn!(task = %cx.task.id, error = %err, "the next attempt begins a new conversation");
         }
+        StageEnd { outcome: called.leftovers().unwrap_or(outcome), cost: finish.cost, session }
     }
 }
 
+/// Whether the attempt has changed anything, as far as that is known.
+fn has_changes(
+    cx: &StageContext,
+    changed: Option<&[PathBuf]>,
+    goes_on: Option<&Memory>,
+) -> Option<bool> {
+    let changed = !changed?.is_empty();
+    let earlier = goes_on.is_some_and(Memory::has_changes);
+    // What a part of the attempt did that nobody noted is not known.
+    let is_known = goes_on.is_some() || !cx.workspace.as_left;
+    if changed || earlier { Some(true) } else { is_known.then_some(false) }
+}
+
+const fn is_success(class: &Class) -> bool {
+    matches!(class, Class::Success | Class::Suspicious(_))
+}
+
+fn add_to_feedback(outcome: &mut Outcome, question: Option<&str>, signals: &[Signal]) {
+    let Outcome::Rejected { feedback, .. } = outcome else { return };
+    if let Some(question) = question {
+        feedback.push_str("\n\nIt left this question:\n");
+        feedback.push_str(question);
+    }
+    if !signals.is_empty() {
+        feedback.push_str("\n\nNoticed about the attempt:\n");
+        let lines: Vec<String> = signals.iter().map(|signal| format!("- {signal}")).collect();
+        feedback.push_str(&lines.join("\n"));
+    }
+    *feedback = head_and_tail(feedback, TEXT_BYTES_MAX);
+}
+
+/// Looks at a tree, beside the loop: a large one takes a while.
+async fn tree(root: &Path) -> Option<Tree> {
+    let root = root.to_owned();
+    tokio::task::spawn_blocking(move || Tree::of(&root)).await.ok().flatten()
+}
+
 #[async_trait]
-impl Runner for ClaudeRunner {
+impl Runner for AgentRunner {
     async fn run(&self, cx: &StageContext) -> StageEnd {
         match self.work(cx).await {
             Ok(end) => end,

@@ -5,8 +5,11 @@ use std::io;
 use std::iter::successors;
 
 use orchestrator_core::port::StageContext;
-use orchestrator_core::{Interruption, Outcome, Usd};
+use orchestrator_core::{Interruption, Outcome, Usd, WallTime};
 
+use crate::account::wall_now;
+use crate::agent::AgentConfig;
+use crate::call::reopened;
 use crate::prompt::TemplateError;
 
 /// Why a stage could not begin; nothing was spent.
@@ -16,6 +19,8 @@ pub(crate) enum Unready {
     Fatal(String),
     /// It may work the next time.
     Transient(io::Error),
+    /// The account is closed until then, as somebody found out before.
+    Closed(WallTime),
 }
 
 impl Unready {
@@ -28,10 +33,23 @@ impl Unready {
         Ok(())
     }
 
+    /// Refuses a stage whose account is known to be closed, so that no start is spent on it.
+    pub(crate) fn unless_open(config: &AgentConfig) -> Result<(), Self> {
+        let account = config.account.as_ref();
+        match account.and_then(|account| account.closed_until(wall_now())) {
+            Some(until) => Err(Self::Closed(until)),
+            None => Ok(()),
+        }
+    }
+
     /// How the stage ends.
     pub(crate) fn outcome(self, cx: &StageContext) -> Outcome {
         match self {
             Self::Fatal(error) => Outcome::Fatal { error },
+            Self::Closed(until) => Outcome::Interrupted {
+                reason: Interruption::UsageLimit,
+                retry_at: Some(reopened(cx, until)),
+            },
             Self::Transient(err) => {
                 tracing::warn!(task = %cx.task.id, dir = %cx.dir.display(), error = %err,
                     "the stage's files could not be written");

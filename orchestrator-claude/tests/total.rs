@@ -62,7 +62,7 @@ proptest! {
         };
         let class = classify(&ending);
         // What has no final line is never a success.
-        let is_passed = class.outcome(&ending) == Outcome::Passed;
+        let is_passed = class.outcome(&ending.told()) == Outcome::Passed;
         prop_assert!(transcript.last().is_some() || !is_passed);
         prop_assert!(class != Class::Success || transcript.last().is_some_and(|it| !it.is_error));
     }
@@ -88,7 +88,7 @@ proptest! {
         let task = TaskSpec::new(TaskId::parse("t").expect("it is valid"));
         let feedback = [error.clone()];
         let values =
-            Values { task: &task, attempt: 2, feedback: &feedback, documents: &[], change: None };
+            Values { task: &task, attempt: 2, feedback: &feedback, noticed: &feedback, documents: &[], change: None };
         let prompt = templates.render("own", values).expect("every value is there");
         prop_assert_eq!(prompt, format!("<{}>", error.trim_end()));
     }

@@ -1,5 +1,7 @@
 //! What a reviewer answers.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A reviewer's judgement of a change.
@@ -24,6 +26,9 @@ pub enum Verdict {
 /// One thing that a reviewer found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
+    /// Its name among the findings on the task, once it was given one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// How bad it is.
     pub severity: Severity,
     /// The file it is in, relative to the repository's root.
@@ -52,17 +57,26 @@ impl Judgement {
     pub fn feedback(&self) -> String {
         let mut text = String::from("The reviewer rejected the change:\n");
         for finding in &self.findings {
-            let word = match finding.severity {
-                Severity::Note => "note",
-                Severity::Blocking => "blocking",
-            };
-            let place = match (&finding.file, finding.line) {
-                (Some(file), Some(line)) => format!(" {file}:{line}:"),
-                (Some(file), None) => format!(" {file}:"),
-                (None, _) => String::new(),
-            };
-            text.extend(["- [", word, "]", &place, " ", &finding.message, "\n"]);
+            text.extend(["- ", &finding.to_string(), "\n"]);
         }
         text
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(id) = &self.id {
+            write!(f, "{id} ")?;
+        }
+        f.write_str(match self.severity {
+            Severity::Note => "[note]",
+            Severity::Blocking => "[blocking]",
+        })?;
+        match (&self.file, self.line) {
+            (Some(file), Some(line)) => write!(f, " {file}:{line}:")?,
+            (Some(file), None) => write!(f, " {file}:")?,
+            (None, _) => {}
+        }
+        write!(f, " {}", self.message)
     }
 }

@@ -52,12 +52,13 @@ fn a_plan_runs_end_to_end_with_the_real_program() {
     let write = |text: &str| {
         Reply::tool("Write", json!({ "file_path": "${cwd}/hello.txt", "content": text }))
     };
-    // The first attempt fails its test; the second one is told why, and does better.
+    // The first attempt fails its test; the second one is told why, in the conversation that goes on
+    // with two answers behind it, and does better.
     let approval = json!({ "verdict": "APPROVE", "findings": [] });
     let api = LoopbackApi::start(vec![
         Rule::new(Reply::structured(approval)).tool("StructuredOutput"),
         Rule::new(write("good morning\n")).user("say-hello").turn(0).times(1),
-        Rule::new(write("hello, world\n")).user("say-hello").turn(0).times(1),
+        Rule::new(write("hello, world\n")).user("exit code 1").turn(2),
         Rule::new(Reply::text("Done.")),
     ])
     .unwrap();

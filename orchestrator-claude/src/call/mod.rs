@@ -1,35 +1,37 @@
-//! One run of the program, from its files and arguments to what it said.
+//! One run of an agent program, from its files and arguments to what it said.
 
-mod arguments;
+mod listener;
 mod record;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 use std::{fs, io};
 
-use orchestrator_core::port::{ActivityKind, ActivitySink, StageContext};
-use orchestrator_core::{Cost, Outcome, SessionId, Usd};
-use orchestrator_process::{End, Flow, Limits, Line, Marker, Program, Watch, run};
+use orchestrator_core::port::StageContext;
+use orchestrator_core::{BlobHash, Cost, Outcome, SessionId, Usd, WallTime};
+use orchestrator_process::{End, Limits, Marker, Program, SpawnError, run};
+use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-pub(crate) use self::arguments::Answer;
-use crate::config::ClaudeConfig;
-use crate::outcome::{Class, Ending, Exit, Stop, classify};
-use crate::policy::{GUARD, Policy};
-use crate::stream::{Heard, Transcript};
-
-/// Versions of the program whose output is known.
-pub const KNOWN_VERSIONS: &[&str] = &["2.1.197", "2.1.332"];
+use self::listener::{Heard, Listener};
+use crate::account::wall_now;
+use crate::agent::{Agent, AgentConfig, Answer, Ask, Conversation, Ended, Files, Finish, Reader};
+use crate::outcome::{Exit, Stop, Told};
+use crate::signals::Signal;
 
 /// Longest line of output that is read, in bytes; a longer one counts as torn.
 const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// How long after a usage window reopens the first request is sent: clocks differ a little.
+const REOPEN_MARGIN_MS: u64 = 3_000;
+/// Over how long what waited for a window is spread when it reopens.
+const REOPEN_SPREAD_MS: u64 = 10_000;
 
 /// What is asked of the program.
 pub(crate) struct Call<'a> {
-    pub(crate) config: &'a ClaudeConfig,
+    pub(crate) agent: &'a dyn Agent,
+    pub(crate) config: &'a AgentConfig,
     pub(crate) cx: &'a StageContext,
-    pub(crate) policy: &'a Policy,
     pub(crate) prompt: &'a str,
     /// What is added to the program's own instructions.
     pub(crate) rules: Option<&'a str>,
@@ -46,17 +48,20 @@ pub(crate) struct Call<'a> {
 /// What a run of the program came to.
 #[derive(Debug)]
 pub(crate) struct Called {
-    pub(crate) exit: Exit,
-    pub(crate) stopped: Option<Stop>,
-    pub(crate) was_ended_late: bool,
-    pub(crate) transcript: Transcript,
-    pub(crate) stderr: String,
+    exit: Exit,
+    stopped: Option<Stop>,
+    was_ended_late: bool,
+    wants_structure: bool,
+    reader: Box<dyn Reader>,
+    pub(crate) heard: Heard,
+    stderr: String,
     /// Processes that could not be ended.
-    pub(crate) left: Vec<u32>,
-    pub(crate) wall: Duration,
+    left: Vec<u32>,
+    wall: Duration,
     /// Whether starting it may work the next time as things are.
     pub(crate) may_start_later: bool,
     files: Files,
+    program: String,
     argv: Vec<String>,
 }
 
@@ -67,138 +72,170 @@ impl Call<'_> {
     /// When its files cannot be written; nothing was started then.
     pub(crate) async fn make(&self) -> io::Result<Called> {
         let files = Files::choose(&self.cx.dir)?;
-        fs::write(&files.prompt, self.prompt)?;
-        let settings = self.policy.settings(self.verify().as_deref(), &files.guard);
-        fs::write(&files.settings, settings.to_string())?;
-        if self.policy.guard {
-            fs::write(&files.guard, GUARD)?;
-        }
-        if let Some(rules) = self.rules {
-            fs::write(&files.rules, rules)?;
-        }
+        let prompt = files.path("prompt", "md");
+        fs::write(&prompt, self.prompt)?;
         fs::create_dir_all(self.home)?;
-        let arguments = self.arguments(&files);
-        let argv: Vec<String> =
-            arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-        let program = Program::new(self.config.program_path())
-            .args(&self.config.leading_args)
-            .args(&arguments)
-            .cwd(&self.cx.workspace.path)
-            .environment(self.environment())
-            .stdin_file(&files.prompt)
-            .stdout_file(&files.stdout)
-            .stderr_file(&files.stderr)
-            .marker(Marker::of(&self.cx.run, self.cx.token))
-            .limits(self.limits());
-        let mut listener = Listener {
-            transcript: Transcript::new(),
-            activity: &self.cx.activity,
-            log: &files.stdout,
-            grace: self.config.final_grace,
-        };
-        let ended = run(&program, &self.cx.cancel, &mut listener).await;
-        let transcript = listener.transcript;
+        let asked = Instant::now();
+        let turn = self.config.starts.turn(&self.cx.cancel).await;
+        let wall = self.wall.saturating_sub(asked.elapsed());
+        let new = Uuid::new_v4().to_string();
+        let verify = self.cx.task.verify.as_ref().map(ToString::to_string);
+        let prepared = self.agent.prepare(&Ask {
+            workspace: &self.cx.workspace.path,
+            home: self.home,
+            prompt: &prompt,
+            files: &files,
+            rules: self.rules,
+            conversation: self.resume.map_or(Conversation::New(&new), Conversation::Resume),
+            answer: self.answer,
+            model: self.cx.stage.model.as_deref(),
+            budget: self.config.budget_of(self.cap),
+            wall,
+            verify: verify.as_deref(),
+        });
+        for (path, text) in &prepared.files {
+            fs::write(path, text)?;
+        }
+        let stdout = files.path("stdout", "jsonl");
         let mut called = Called {
-            exit: Exit::Unknown,
-            stopped: None,
+            exit: Exit::NotStarted { why: Stop::Cancelled.as_str().to_owned() },
+            stopped: Some(Stop::Cancelled),
             was_ended_late: false,
-            transcript,
+            wants_structure: self.answer != Answer::Text,
+            reader: self.agent.reader(),
+            heard: Heard::default(),
             stderr: String::new(),
             left: Vec::new(),
             wall: Duration::ZERO,
             may_start_later: false,
+            program: prepared.program.display().to_string(),
+            argv: prepared.args.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             files,
-            argv,
         };
-        match ended {
-            Err(err) => {
-                called.exit = Exit::NotStarted { why: err.chain() };
-                called.may_start_later = err.is_transient();
-            }
-            Ok(ended) => {
-                called.ended(ended.how);
-                (called.stderr, called.left, called.wall) =
-                    (ended.stderr_tail, ended.left, ended.wall);
-            }
+        if turn.is_none() {
+            return Ok(called);
         }
+        let program = Program::new(&prepared.program)
+            .args(&prepared.args)
+            .cwd(&self.cx.workspace.path)
+            .environment(prepared.environment)
+            .stdin_file(&prompt)
+            .stdout_file(&stdout)
+            .stderr_file(called.files.path("stderr", "txt"))
+            .marker(Marker::of(&self.cx.run, self.cx.token))
+            .limits(self.limits(wall));
+        let budget = self.enforced_budget();
+        let mut listener = Listener::new(self, &mut called, turn, &stdout, budget);
+        let ended = run(&program, &self.cx.cancel, &mut listener).await;
+        let stop = listener.stop();
+        called.finished(ended, stop);
+        self.note_limit(&called);
         Ok(called)
     }
 
-    fn verify(&self) -> Option<String> {
-        self.cx.task.verify.as_ref().map(ToString::to_string)
+    /// The limit of money that is kept for the program, when it does not keep one by itself.
+    fn enforced_budget(&self) -> Option<Usd> {
+        let budget = self.config.budget_of(self.cap);
+        (!self.agent.capabilities().budget).then_some(budget)
     }
 
-    fn limits(&self) -> Limits {
-        Limits::new(self.wall)
-            .with_silence(self.config.silence_limit())
+    fn limits(&self, wall: Duration) -> Limits {
+        Limits::new(wall)
+            .with_silence(self.config.silence)
             .with_line_bytes_max(LINE_BYTES_MAX)
             .with_grace(self.config.kill_grace)
+    }
+
+    /// Tells the other runs of this host what was heard of the account.
+    fn note_limit(&self, called: &Called) {
+        if let (Some(account), Some(limit)) = (&self.config.account, &called.heard.limit)
+            && let Err(err) = account.note(limit, wall_now())
+        {
+            warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
+        }
     }
 }
 
 impl Called {
-    fn ended(&mut self, how: End) {
-        let stop = match how {
-            End::Exited(code) => {
+    fn finished(
+        &mut self,
+        ended: Result<orchestrator_process::Ended, SpawnError>,
+        stop: Option<Stop>,
+    ) {
+        self.stopped = None;
+        match ended {
+            Err(err) => {
+                self.exit = Exit::NotStarted { why: err.chain() };
+                self.may_start_later = err.is_transient();
+            }
+            Ok(ended) => {
+                self.exit = Exit::Unknown;
+                self.ended(ended.how, stop);
+                (self.stderr, self.left, self.wall) = (ended.stderr_tail, ended.left, ended.wall);
+            }
+        }
+    }
+
+    fn ended(&mut self, how: End, stop: Option<Stop>) {
+        let stop = match (how, stop) {
+            (End::Exited(code), _) => {
                 self.exit = Exit::Code(code);
                 return;
             }
-            End::Signalled(signal) => {
+            (End::Signalled(signal), _) => {
                 self.exit = Exit::Signal(signal);
                 return;
             }
-            End::MemoryLimit => {
+            (End::MemoryLimit, _) => {
                 const SIGKILL: i32 = 9;
                 self.exit = Exit::Signal(SIGKILL);
                 return;
             }
-            End::WallLimit => Stop::WallLimit,
-            End::SilenceLimit => Stop::Silence,
-            End::OutputLimit => Stop::Output,
-            End::Cancelled => Stop::Cancelled,
-            End::Lingered => {
+            (End::WallLimit, _) => Stop::WallLimit,
+            (End::SilenceLimit, _) => Stop::Silence,
+            (End::OutputLimit, _) => Stop::Output,
+            (End::Cancelled, _) => Stop::Cancelled,
+            (End::Lingered, Some(stop)) => stop,
+            (End::Lingered, None) => {
                 self.was_ended_late = true;
                 return;
             }
         };
         // What was finished stays finished, whatever ended the process after that.
-        if self.transcript.last().is_some() {
+        if self.heard.has_ended {
             self.was_ended_late = true;
         } else {
             self.stopped = Some(stop);
         }
     }
 
-    /// What the end is judged by.
-    pub(crate) fn ending<'a>(&'a self, question: Option<&'a str>, answer: Answer) -> Ending<'a> {
-        Ending {
-            exit: self.exit.clone(),
+    /// What it came to, with what is known besides.
+    pub(crate) fn finish(&self, question: Option<&str>, has_changes: Option<bool>) -> Finish {
+        self.reader.finish(&Ended {
+            exit: &self.exit,
             stopped: self.stopped,
             was_ended_late: self.was_ended_late,
-            transcript: &self.transcript,
             stderr: &self.stderr,
-            wants_structure: answer != Answer::Text,
+            wants_structure: self.wants_structure,
             question,
-            has_changes: None,
+            has_changes,
+        })
+    }
+
+    /// What the task is told of it.
+    pub(crate) fn outcome(
+        &self,
+        cx: &StageContext,
+        finish: &Finish,
+        question: Option<&str>,
+    ) -> Outcome {
+        let message = finish.message.clone();
+        let told = Told { exit: &self.exit, stderr: &self.stderr, message, question };
+        let mut outcome = finish.class.outcome(&told);
+        if let Outcome::Interrupted { retry_at: Some(at), .. } = &mut outcome {
+            *at = reopened(cx, *at);
         }
-    }
-
-    /// The class of an end without a question.
-    pub(crate) fn class(&self, answer: Answer) -> Class {
-        classify(&self.ending(None, answer))
-    }
-
-    /// What it cost; nothing when it never started.
-    pub(crate) fn cost(&self, config: &ClaudeConfig) -> Cost {
-        match (&self.exit, self.class(Answer::Text)) {
-            (Exit::NotStarted { .. }, _) | (_, Class::Refused(_)) => Cost::NONE,
-            _ => self.transcript.cost(&config.prices),
-        }
-    }
-
-    /// The final text, or nothing.
-    pub(crate) fn text(&self) -> &str {
-        self.transcript.last().and_then(|last| last.result.as_deref()).unwrap_or_default()
+        outcome
     }
 
     /// Processes that are left come before everything else: a person ends them.
@@ -212,19 +249,29 @@ impl Called {
     }
 
     /// Notes in the stage's directory how it went.
-    pub(crate) fn note(&self, config: &ClaudeConfig, class: &Class) {
-        if let Some(version) = self.transcript.version().filter(|it| !KNOWN_VERSIONS.contains(it)) {
+    pub(crate) fn note(&self, agent: &dyn Agent, finish: &Finish, signals: &[Signal]) {
+        let unknown = |version: &&String| !agent.known_versions().contains(&version.as_str());
+        if let Some(version) = finish.version.as_ref().filter(unknown) {
             warn!(version, "this version of the program is not known; its output may be misread");
         }
-        for denial in self.transcript.denials() {
+        for denial in &self.heard.denials {
             info!(tool = denial.tool, input = denial.input, "a use of a tool was not allowed");
         }
+        let class = &finish.class;
         info!(?class, row = class.row(), wall = ?self.wall, "a run of the program ended");
-        let record = record::of(self, config, class);
-        if let Err(err) = fs::write(&self.files.record, record) {
-            warn!(path = %self.files.record.display(), error = %err, "the record was not written");
+        let path = self.files.path("run", "json");
+        if let Err(err) = fs::write(&path, record::of(self, finish, signals)) {
+            warn!(path = %path.display(), error = %err, "the record was not written");
         }
     }
+}
+
+/// A moment a little after a window reopens, not the same for all that wait for it.
+pub(crate) fn reopened(cx: &StageContext, at: WallTime) -> WallTime {
+    let hash = BlobHash::of(format!("{}/{}", cx.run, cx.task.id).as_bytes());
+    let digits = hash.as_str().get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    let spread = digits.unwrap_or(0) % REOPEN_SPREAD_MS;
+    WallTime(at.0.saturating_add(REOPEN_MARGIN_MS).saturating_add(spread))
 }
 
 /// Both together: known only if both are.
@@ -235,83 +282,4 @@ pub(crate) const fn sum(one: Cost, two: Cost) -> Cost {
             Cost::AtLeast(one.plus(two))
         }
     }
-}
-
-/// The files of one run of the program in the stage's directory.
-#[derive(Debug)]
-pub(crate) struct Files {
-    prompt: PathBuf,
-    rules: PathBuf,
-    settings: PathBuf,
-    guard: PathBuf,
-    stdout: PathBuf,
-    stderr: PathBuf,
-    record: PathBuf,
-}
-
-impl Files {
-    /// Names that no earlier run has taken.
-    fn choose(dir: &Path) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
-        for number in 1_u32.. {
-            let suffix = if number == 1 { String::new() } else { format!("-{number}") };
-            let named = |stem: &str, ending: &str| dir.join(format!("{stem}{suffix}.{ending}"));
-            let prompt = named("prompt", "md");
-            match fs::File::create_new(&prompt) {
-                Ok(_) => {}
-                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => continue,
-                Err(err) => return Err(err),
-            }
-            return Ok(Self {
-                prompt,
-                rules: named("rules", "md"),
-                settings: named("settings", "json"),
-                guard: named("guard", "sh"),
-                stdout: named("stdout", "jsonl"),
-                stderr: named("stderr", "txt"),
-                record: named("run", "json"),
-            });
-        }
-        Err(io::Error::other("every name is taken"))
-    }
-}
-
-/// Reads what the program says while it runs.
-struct Listener<'a> {
-    transcript: Transcript,
-    activity: &'a ActivitySink,
-    log: &'a Path,
-    grace: Duration,
-}
-
-impl Watch for Listener<'_> {
-    fn started(&mut self, pid: u32) {
-        self.activity.say(ActivityKind::Started { pid, log: self.log.to_owned() });
-    }
-
-    fn output(&mut self, bytes: u64) {
-        self.activity.say(ActivityKind::Output { bytes });
-    }
-
-    fn line(&mut self, line: Line<'_>) -> Flow {
-        match self.transcript.push_line(line.bytes) {
-            Heard::Ended => return Flow::EndAfter(self.grace),
-            Heard::Began => {
-                let session = self.transcript.session().cloned();
-                session.into_iter().for_each(|id| self.activity.say(ActivityKind::Session(id)));
-            }
-            Heard::Said(text) => self.activity.say(ActivityKind::Said(text)),
-            Heard::Retried(retry) => {
-                let said = format!("request tried again ({}): {}", retry.attempt, retry.error);
-                self.activity.say(ActivityKind::Said(said));
-            }
-            Heard::Torn | Heard::Other | Heard::Limit => {}
-        }
-        Flow::Continue
-    }
-}
-
-/// An id for a conversation that is begun.
-fn new_conversation() -> String {
-    Uuid::new_v4().to_string()
 }

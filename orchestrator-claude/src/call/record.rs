@@ -1,79 +1,62 @@
-//! What is noted of a run of the program, for people and reports.
+//! What is noted of a run of a program, for people and reports.
 
 use orchestrator_core::{Cost, millis};
 use serde_json::{Map, Value, json};
 
 use super::Called;
-use crate::config::ClaudeConfig;
-use crate::outcome::{Class, Stop};
-use crate::stream::{Denial, Final, RateLimit};
+use crate::agent::{Denial, Finish, RateLimit};
+use crate::outcome::Stop;
+use crate::signals::Signal;
 
 /// The record as JSON text.
-pub(super) fn of(called: &Called, config: &ClaudeConfig, class: &Class) -> String {
-    let transcript = &called.transcript;
-    let (cost_usd, is_cost_known) = match called.cost(config) {
+pub(super) fn of(called: &Called, finish: &Finish, signals: &[Signal]) -> String {
+    let (cost_usd, is_cost_known) = match finish.cost {
         Cost::Known(cost) => (cost.as_dollars(), true),
         Cost::AtLeast(cost) => (cost.as_dollars(), false),
     };
-    let tokens = transcript.tokens();
-    let denials: Vec<Value> = transcript.denials().map(denial).collect();
-    let record = json!({
-        "version": transcript.version(),
-        "model": transcript.model(),
-        "session": transcript.session(),
-        "program": config.program,
+    let denials: Vec<Value> = called.heard.denials.iter().map(denial).collect();
+    let mut record = json!({
+        "version": finish.version,
+        "model": finish.model,
+        "session": called.heard.session,
+        "program": called.program,
         "arguments": called.argv,
         "exit": format!("{:?}", called.exit),
         "stopped": called.stopped.map(Stop::as_str),
         "ended_after_final_line": called.was_ended_late,
-        "class": format!("{class:?}"),
-        "class_row": class.row(),
+        "class": format!("{:?}", finish.class),
+        "class_row": finish.class.row(),
         "wall_ms": millis(called.wall),
         "cost_usd": cost_usd,
         "cost_is_known": is_cost_known,
-        "tokens_of_messages": {
-            "input": tokens.input,
-            "output": tokens.output,
-            "cache_read": tokens.cache_read,
-            "cache_write": tokens.cache_write,
-        },
-        "final_lines": transcript.finals(),
-        "final": transcript.last().map(of_final),
         "denials": denials,
-        "retries": transcript.retries(),
-        "torn_lines": transcript.torn_lines(),
-        "rate_limit": transcript.limit().map(of_limit),
+        "rate_limit": called.heard.limit.as_ref().map(of_limit),
+        "signals": signals,
         "left": called.left,
-        "stdout": called.files.stdout,
-        "stderr": called.files.stderr,
+        "stdout": called.files.path("stdout", "jsonl"),
+        "stderr": called.files.path("stderr", "txt"),
     });
+    if let (Value::Object(record), Value::Object(own)) = (&mut record, called.reader.record()) {
+        for (name, value) in own {
+            record.entry(name).or_insert(value);
+        }
+    }
     format!("{record:#}\n")
 }
 
-fn of_final(last: &Final) -> Value {
-    json!({
-        "subtype": last.subtype,
-        "is_error": last.is_error,
-        "api_status": last.api_status,
-        "error": last.error,
-        "stop_reason": last.stop_reason,
-        "terminal_reason": last.terminal_reason,
-        "turns": last.turns,
-        "duration_ms": last.duration_ms,
-        "duration_api_ms": last.duration_api_ms,
-        "usage": last.usage.clone().map(Value::Object),
-        "models": last.models.clone().map(Value::Object),
-    })
-}
-
 fn of_limit(limit: &RateLimit) -> Value {
-    let used: Map<String, Value> =
-        limit.used.iter().map(|(window, used)| (window.clone(), json!(used))).collect();
+    let windows: Map<String, Value> = limit
+        .windows
+        .iter()
+        .map(|(name, window)| {
+            (name.clone(), json!({ "used": window.used, "resets_at_ms": window.resets_at }))
+        })
+        .collect();
     json!({
         "is_rejected": limit.is_rejected,
         "resets_at_ms": limit.resets_at,
         "window": limit.window,
-        "used": used,
+        "windows": windows,
     })
 }
 

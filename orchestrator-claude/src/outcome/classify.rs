@@ -145,6 +145,8 @@ impl Stop {
             Self::WallLimit => "its time was up",
             Self::Silence => "it gave no sign of life",
             Self::Output => "it wrote too much",
+            Self::Repeats => "it did the same again and again",
+            Self::Budget => "it had spent its cap",
             Self::Cancelled => "the stage was cancelled",
         }
     }

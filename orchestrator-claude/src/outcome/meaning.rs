@@ -2,10 +2,7 @@
 
 use orchestrator_core::{Interruption, Outcome, Restart, TEXT_BYTES_MAX, head_and_tail};
 
-use super::{Class, Ending, Exit, Limit, Refusal, Stop, Unservable};
-
-/// How much of a message of the program is kept, in bytes.
-const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+use super::{Class, Exit, Limit, MESSAGE_BYTES_MAX, Refusal, Stop, Told, Unservable};
 
 impl Class {
     /// What the engine is told.
@@ -14,12 +11,18 @@ impl Class {
     /// is no candidate. The order of the classes decides before this does, so that a question is
     /// only asked when nothing else went wrong.
     #[must_use]
-    pub fn outcome(&self, ending: &Ending<'_>) -> Outcome {
+    pub fn outcome(&self, told: &Told<'_>) -> Outcome {
         match self {
             Self::Stopped(Stop::WallLimit) => rejected(
                 "The attempt ran out of time before it was finished. Do the essential part first, \
                  in small steps, and stop when it is done.",
             ),
+            Self::Stopped(Stop::Repeats) => rejected(
+                "The attempt was ended because it did the same again and again, with nothing in \
+                 between. If a command does not get you further, find out why before you run it \
+                 again.",
+            ),
+            Self::Stopped(Stop::Budget) => rejected(&limited(Limit::Budget, told)),
             Self::Stopped(Stop::Silence) => interrupted(Interruption::Silence),
             Self::Stopped(Stop::Cancelled) => interrupted(Interruption::Shutdown),
             Self::Killed => interrupted(Interruption::Killed),
@@ -34,19 +37,19 @@ impl Class {
             Self::Auth => interrupted(Interruption::Auth),
             Self::Billing => interrupted(Interruption::Billing),
             Self::Network => interrupted(Interruption::Network),
-            Self::Refused(refusal) => fatal(&refused(*refusal, ending)),
+            Self::Refused(refusal) => fatal(&refused(*refusal, told)),
             Self::UnknownModel => fatal(&format!(
                 "the model is not there for this account: {}; name another one",
-                message(ending)
+                told.message
             )),
-            Self::Unservable(why) => fatal(&unservable(*why, ending)),
-            Self::Limit(limit) => rejected(&limited(*limit, ending)),
+            Self::Unservable(why) => fatal(&unservable(*why, told)),
+            Self::Limit(limit) => rejected(&limited(*limit, told)),
             Self::Unstructured => rejected(
                 "The answer was not given in the form that was asked for. Give it by the tool that \
                  takes the structured answer.",
             ),
             Self::Blocked => Outcome::Question {
-                text: head_and_tail(ending.question.unwrap_or_default(), TEXT_BYTES_MAX),
+                text: head_and_tail(told.question.unwrap_or_default(), TEXT_BYTES_MAX),
             },
             Self::Suspicious(_) | Self::Success => Outcome::Passed,
         }
@@ -65,9 +68,9 @@ fn fatal(error: &str) -> Outcome {
     Outcome::Fatal { error: error.to_owned() }
 }
 
-fn refused(refusal: Refusal, ending: &Ending<'_>) -> String {
-    let said = head_and_tail(ending.stderr.trim(), MESSAGE_BYTES_MAX);
-    match (refusal, &ending.exit) {
+fn refused(refusal: Refusal, told: &Told<'_>) -> String {
+    let said = head_and_tail(told.stderr.trim(), MESSAGE_BYTES_MAX);
+    match (refusal, told.exit) {
         (_, Exit::NotStarted { why }) => format!("the agent could not be started: {why}"),
         (Refusal::NoConversation, _) => format!("the conversation is not there any more: {said}"),
         (Refusal::NotStarted | Refusal::SetUp, _) => {
@@ -76,7 +79,7 @@ fn refused(refusal: Refusal, ending: &Ending<'_>) -> String {
     }
 }
 
-fn unservable(why: Unservable, ending: &Ending<'_>) -> String {
+fn unservable(why: Unservable, told: &Told<'_>) -> String {
     let hint = match why {
         Unservable::PromptTooLong => {
             "the prompt is too long for the model: shorten the documents or inputs, or split the \
@@ -86,10 +89,10 @@ fn unservable(why: Unservable, ending: &Ending<'_>) -> String {
         Unservable::AnswerTooLong => "the answer is longer than the model can give: split the task",
         Unservable::Invalid => "the model's service calls the request invalid",
     };
-    format!("{hint}: {}", message(ending))
+    format!("{hint}: {}", told.message)
 }
 
-fn limited(limit: Limit, ending: &Ending<'_>) -> String {
+fn limited(limit: Limit, told: &Told<'_>) -> String {
     let hint = match limit {
         Limit::Turns => {
             "The attempt reached its limit of turns before it was finished. Go straight to the \
@@ -101,13 +104,5 @@ fn limited(limit: Limit, ending: &Ending<'_>) -> String {
         }
         Limit::Structure => "The answer was never given in the form that was asked for.",
     };
-    format!("{hint}\n{}", message(ending))
-}
-
-/// What the program says went wrong.
-fn message(ending: &Ending<'_>) -> String {
-    let last = ending.transcript.last();
-    let text = last.and_then(|last| last.result.clone().filter(|text| !text.is_empty()));
-    let text = text.or_else(|| last.map(|last| last.errors.join("; "))).unwrap_or_default();
-    head_and_tail(text.trim(), MESSAGE_BYTES_MAX)
+    format!("{hint}\n{}", told.message)
 }

@@ -7,12 +7,15 @@
 mod classify;
 mod meaning;
 
-use orchestrator_core::WallTime;
+use orchestrator_core::{WallTime, head_and_tail};
 
 pub use self::classify::classify;
 use crate::stream::Transcript;
 
-/// All that an ending is judged by.
+/// How much of a message of the program is kept, in bytes.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+
+/// All that an ending of `claude` is judged by.
 #[derive(Debug)]
 pub struct Ending<'a> {
     /// How the process ended.
@@ -23,7 +26,7 @@ pub struct Ending<'a> {
     pub was_ended_late: bool,
     /// What it said.
     pub transcript: &'a Transcript,
-    /// The beginning of what it wrote on standard error.
+    /// The end of what it wrote on standard error.
     pub stderr: &'a str,
     /// Whether an answer in a given form was asked for.
     pub wants_structure: bool,
@@ -31,6 +34,41 @@ pub struct Ending<'a> {
     pub question: Option<&'a str>,
     /// Whether the workspace differs from what it was; `None` when nobody looked.
     pub has_changes: Option<bool>,
+}
+
+impl<'a> Ending<'a> {
+    /// What the task is told of it.
+    #[must_use]
+    pub fn told(&'a self) -> Told<'a> {
+        Told {
+            exit: &self.exit,
+            stderr: self.stderr,
+            message: message(self.transcript),
+            question: self.question,
+        }
+    }
+}
+
+/// What an ending tells besides its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told<'a> {
+    /// How the process ended.
+    pub exit: &'a Exit,
+    /// The end of what it wrote on standard error.
+    pub stderr: &'a str,
+    /// What the program says went wrong.
+    pub message: String,
+    /// The question that the agent left.
+    pub question: Option<&'a str>,
+}
+
+/// What the program says went wrong, at most 4 KiB of it.
+#[must_use]
+pub fn message(transcript: &Transcript) -> String {
+    let last = transcript.last();
+    let text = last.and_then(|last| last.result.clone().filter(|text| !text.is_empty()));
+    let text = text.or_else(|| last.map(|last| last.errors.join("; "))).unwrap_or_default();
+    head_and_tail(text.trim(), MESSAGE_BYTES_MAX)
 }
 
 /// How a process ended.
@@ -58,6 +96,10 @@ pub enum Stop {
     Silence,
     /// It wrote more than a disk should hold.
     Output,
+    /// It did the same again and again.
+    Repeats,
+    /// It had spent its cap, and does not stop at one by itself.
+    Budget,
     /// The stage was cancelled.
     Cancelled,
 }

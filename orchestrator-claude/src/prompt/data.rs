@@ -7,10 +7,12 @@ use super::Document;
 
 /// How much of the last error a prompt holds, in bytes; the middle is left out.
 pub const FEEDBACK_BYTES_MAX: usize = 24 * 1024;
-/// How much of each earlier error a prompt holds, in bytes.
+/// How much of each earlier error a prompt holds at most, in bytes; less when there are many.
 pub const LEARNING_BYTES_MAX: usize = 4 * 1024;
-/// How many earlier errors a prompt holds; the latest ones.
-pub const LEARNINGS_MAX: usize = 8;
+/// How much of all earlier errors together a prompt holds, in bytes; no attempt is left out.
+pub const LEARNINGS_BYTES_MAX: usize = 48 * 1024;
+/// How little of an earlier error is still worth telling, in bytes.
+const LEARNING_BYTES_MIN: usize = 128;
 
 /// What is known when a prompt is made.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +23,8 @@ pub struct Values<'a> {
     pub attempt: u32,
     /// What earlier attempts were rejected for, oldest first.
     pub feedback: &'a [String],
+    /// What was noticed about the attempt before.
+    pub noticed: &'a [String],
     /// The documents.
     pub documents: &'a [Document],
     /// The change, for a review.
@@ -28,14 +32,22 @@ pub struct Values<'a> {
 }
 
 /// A change as the reviewer's prompt shows it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct ChangeText<'a> {
     /// The paths that differ.
     pub files: &'a [String],
-    /// The difference.
+    /// The difference; in a later round of review only the part of it that is new.
     pub diff: &'a str,
     /// What was left out of it.
     pub cut: Option<&'a str>,
+    /// The paths whose difference is as it was in the round before, and not shown again.
+    pub known: &'a [String],
+    /// Which of the documents it alters.
+    pub documents: &'a [String],
+    /// What the round before found, each finding in one line with its name.
+    pub earlier: &'a [String],
+    /// What whoever made the change said to that.
+    pub answer: Option<&'a str>,
     /// A word that does not stand in the difference, which marks its beginning and end.
     pub mark: &'a str,
     /// Why the last answer could not be read, when it is asked for again.
@@ -61,9 +73,11 @@ impl Values<'_> {
         let last = last.map(|text| head_and_tail(text.trim_end(), FEEDBACK_BYTES_MAX));
         put("last_error", last.map_or(Value::Null, Value::from));
         let earlier = self.feedback.split_last().map_or(&[][..], |(_, earlier)| earlier);
-        let kept = earlier.iter().skip(earlier.len().saturating_sub(LEARNINGS_MAX));
-        let kept = kept.map(|text| head_and_tail(text.trim_end(), LEARNING_BYTES_MAX));
+        let share = (LEARNINGS_BYTES_MAX / earlier.len().max(1)).min(LEARNING_BYTES_MAX);
+        let share = share.max(LEARNING_BYTES_MIN);
+        let kept = earlier.iter().map(|text| head_and_tail(text.trim_end(), share));
         put("learnings", kept.map(Value::from).collect());
+        put("noticed", json!(self.noticed));
         if let Some(change) = self.change {
             put("repeat", change.repeat.map_or(Value::Null, Value::from));
             put(
@@ -72,6 +86,10 @@ impl Values<'_> {
                     "files": change.files,
                     "diff": change.diff,
                     "cut": change.cut,
+                    "known": change.known,
+                    "documents": change.documents,
+                    "earlier": change.earlier,
+                    "answer": change.answer,
                     "mark": change.mark,
                 }),
             );

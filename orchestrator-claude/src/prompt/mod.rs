@@ -7,6 +7,8 @@ mod data;
 mod documents;
 mod templates;
 
-pub use self::data::{ChangeText, FEEDBACK_BYTES_MAX, LEARNING_BYTES_MAX, LEARNINGS_MAX, Values};
+pub use self::data::{
+    ChangeText, FEEDBACK_BYTES_MAX, LEARNING_BYTES_MAX, LEARNINGS_BYTES_MAX, Values,
+};
 pub use self::documents::{DOCUMENT_BYTES_MAX, Document, DocumentError, Documents};
 pub use self::templates::{PROMPT_BYTES_MAX, PromptFault, TemplateError, Templates};

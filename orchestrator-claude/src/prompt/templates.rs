@@ -291,7 +291,9 @@ impl Templates {
             for name in [task.prompt_template.as_str(), "resume"] {
                 for (attempt, errors) in (1..).zip(0..=feedback.len()) {
                     let feedback = &feedback[..errors];
-                    let values = Values { task, attempt, feedback, documents, change: None };
+                    let noticed = feedback;
+                    let values =
+                        Values { task, attempt, feedback, noticed, documents, change: None };
                     if let Err(err) = self.render(name, values) {
                         own.entry(err.to_string()).or_insert(err);
                     }
@@ -307,8 +309,8 @@ impl Templates {
         faults
     }
 
-    /// Makes the prompt of a review as the first question and as a repeated one would get it, with
-    /// a change that was cut.
+    /// Makes the prompt of a review as the first question and as a repeated one would get it, in the
+    /// first round and in a later one, with a change that was cut.
     ///
     /// # Errors
     /// [`TemplateError`] names the template and the line.
@@ -318,14 +320,25 @@ impl Templates {
         task: &TaskSpec,
         documents: &[Document],
     ) -> Result<(), TemplateError> {
-        for repeat in [None, Some("why")] {
-            for cut in [None, Some("what")] {
-                let files = ["file".to_owned()];
-                let change =
-                    ChangeText { files: &files, diff: "difference", cut, mark: "mark", repeat };
-                let change = Some(change);
-                self.render(name, Values { task, attempt: 1, feedback: &[], documents, change })?;
-            }
+        let some = ["some".to_owned()];
+        let first =
+            ChangeText { files: &some, diff: "difference", mark: "mark", ..Default::default() };
+        let later = ChangeText {
+            known: &some,
+            documents: &some,
+            earlier: &some,
+            answer: Some("answer"),
+            cut: Some("what"),
+            repeat: Some("why"),
+            ..first
+        };
+        for change in
+            [first, later, ChangeText { cut: None, ..later }, ChangeText { repeat: None, ..later }]
+        {
+            let change = Some(change);
+            let values =
+                Values { task, attempt: 1, feedback: &[], noticed: &[], documents, change };
+            self.render(name, values)?;
         }
         Ok(())
     }

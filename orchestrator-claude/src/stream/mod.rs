@@ -9,11 +9,12 @@ mod fields;
 
 use std::collections::BTreeMap;
 
-use orchestrator_core::{Cost, SessionId, WallTime};
+use orchestrator_core::{Cost, SessionId, Usd};
 use serde_json::{Map, Value};
 
 pub use self::cost::{Prices, Tokens};
 use self::fields::{flag, integer, map, text, wall_seconds};
+use crate::agent::{Denial, Event, RateLimit, Retry, ToolUse, Usage, Window};
 
 /// Most denials that are kept of one run.
 const DENIALS_MAX: usize = 64;
@@ -21,59 +22,6 @@ const DENIALS_MAX: usize = 64;
 const EXCERPT_BYTES_MAX: usize = 400;
 /// Most messages whose use of tokens is counted; what is a lower bound stays one without the rest.
 const MESSAGES_MAX: usize = 10_000;
-
-/// What was heard in one line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Heard {
-    /// Nothing that is JSON.
-    Torn,
-    /// Something that is of no account here.
-    Other,
-    /// The conversation began, or began again.
-    Began,
-    /// The model said or did something; an excerpt for people.
-    Said(String),
-    /// A request to the model's service is tried again.
-    Retried(Retry),
-    /// How the account's usage windows stand.
-    Limit,
-    /// A final line: the program should end soon.
-    Ended,
-}
-
-/// A request that is tried again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
-    /// How often it was tried again so far.
-    pub attempt: u64,
-    /// What went wrong, in the program's word.
-    pub error: String,
-    /// The status of the answer, where there was one.
-    pub status: Option<u64>,
-}
-
-/// How a usage window of the account stands.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RateLimit {
-    /// Whether requests are refused until it reopens.
-    pub is_rejected: bool,
-    /// When it reopens.
-    pub resets_at: Option<WallTime>,
-    /// Which window: `five_hour`, `seven_day` and so on.
-    pub window: Option<String>,
-    /// The share used of each window that is named, where the program says so.
-    pub used: BTreeMap<String, f64>,
-}
-
-/// A use of a tool that was not allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Denial {
-    /// The tool.
-    pub tool: String,
-    /// What it was to do, shortened.
-    pub input: String,
-}
 
 /// A final line.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -142,27 +90,31 @@ impl Transcript {
         transcript
     }
 
-    /// Takes one line, without its line feed.
-    pub fn push_line(&mut self, line: &[u8]) -> Heard {
+    /// Takes one line, without its line feed, and says what is in it.
+    pub fn push_line(&mut self, line: &[u8]) -> Vec<Event> {
         if line.trim_ascii().is_empty() {
-            return Heard::Other;
+            return vec![Event::Other];
         }
         let Ok(Value::Object(event)) = serde_json::from_slice(line) else {
             self.last_line_torn = true;
             self.torn = self.torn.saturating_add(1);
-            return Heard::Torn;
+            return vec![Event::Torn];
         };
         self.last_line_torn = false;
-        match text(&event, "type") {
-            Some("system") => self.system(&event),
+        let mut events = match text(&event, "type") {
+            Some("system") => self.system(&event).into_iter().collect(),
             Some("assistant") => self.assistant(&event),
-            Some("rate_limit_event") => self.rate_limit(&event),
+            Some("rate_limit_event") => self.rate_limit(&event).into_iter().collect(),
             Some("result") => self.result(&event),
-            _ => Heard::Other,
+            _ => Vec::new(),
+        };
+        if events.is_empty() {
+            events.push(Event::Other);
         }
+        events
     }
 
-    fn system(&mut self, event: &Map<String, Value>) -> Heard {
+    fn system(&mut self, event: &Map<String, Value>) -> Option<Event> {
         match text(event, "subtype") {
             Some("init") => {
                 let owned = |key| text(event, key).map(str::to_owned);
@@ -170,48 +122,58 @@ impl Transcript {
                 self.model = owned("model").or_else(|| self.model.take());
                 let session = text(event, "session_id").and_then(|id| SessionId::parse(id).ok());
                 self.session = session.or_else(|| self.session.take());
-                Heard::Began
+                self.session.clone().map(Event::Session)
             }
             Some("api_retry") => {
                 self.retries = self.retries.saturating_add(1);
-                Heard::Retried(Retry {
+                Some(Event::Retried(Retry {
                     attempt: integer(event, "attempt").unwrap_or(0),
                     error: text(event, "error").unwrap_or("unknown").to_owned(),
                     status: integer(event, "error_status"),
-                })
+                }))
             }
-            _ => Heard::Other,
+            _ => None,
         }
     }
 
-    fn assistant(&mut self, event: &Map<String, Value>) -> Heard {
+    fn assistant(&mut self, event: &Map<String, Value>) -> Vec<Event> {
         if let Some(error) = text(event, "error") {
             self.pending_error = Some(error.to_owned());
         }
-        let Some(message) = map(event, "message") else { return Heard::Other };
+        let Some(message) = map(event, "message") else { return Vec::new() };
         self.costs.message(message);
-        excerpt(message).map_or(Heard::Other, Heard::Said)
+        said(message)
     }
 
-    fn rate_limit(&mut self, event: &Map<String, Value>) -> Heard {
-        let Some(info) = map(event, "rate_limit_info") else { return Heard::Other };
-        let windows = map(info, "unifiedWindows").into_iter().flatten();
-        let used = windows
-            .filter_map(|(name, window)| Some((name.clone(), window.get("utilization")?.as_f64()?)))
-            .collect();
-        self.limit = Some(RateLimit {
+    fn rate_limit(&mut self, event: &Map<String, Value>) -> Option<Event> {
+        let info = map(event, "rate_limit_info")?;
+        let windows = map(info, "unifiedWindows").into_iter().flatten().filter_map(|(name, it)| {
+            let it = it.as_object()?;
+            let used = it.get("utilization")?.as_f64()?;
+            Some((name.clone(), Window { used, resets_at: wall_seconds(it, "resetsAt") }))
+        });
+        let mut limit = RateLimit {
             is_rejected: text(info, "status") == Some("rejected"),
             resets_at: wall_seconds(info, "resetsAt"),
             window: text(info, "rateLimitType").map(str::to_owned),
-            used,
-        });
-        Heard::Limit
+            windows: windows.collect(),
+        };
+        // One version tells of the window in question only.
+        if let (Some(window), Some(used)) =
+            (&limit.window, info.get("utilization").and_then(Value::as_f64))
+        {
+            let window = window.clone();
+            let known = Window { used, resets_at: limit.resets_at };
+            limit.windows.entry(window).or_insert(known);
+        }
+        self.limit = Some(limit.clone());
+        Some(Event::Limit(limit))
     }
 
-    fn result(&mut self, event: &Map<String, Value>) -> Heard {
+    fn result(&mut self, event: &Map<String, Value>) -> Vec<Event> {
         self.finals = self.finals.saturating_add(1);
         self.costs.result(event);
-        self.deny(event);
+        let mut events = self.deny(event);
         let owned = |key| text(event, key).map(str::to_owned);
         let errors = event.get("errors").and_then(Value::as_array).into_iter().flatten();
         self.last = Some(Final {
@@ -231,21 +193,31 @@ impl Transcript {
             usage: map(event, "usage").cloned(),
             models: map(event, "modelUsage").cloned(),
         });
-        Heard::Ended
+        events.push(Event::Usage(Usage::Total {
+            tokens: self.costs.tokens(),
+            cost: event.get("total_cost_usd").and_then(Value::as_f64).and_then(Usd::from_dollars),
+        }));
+        events.push(Event::End);
+        events
     }
 
-    fn deny(&mut self, event: &Map<String, Value>) {
+    fn deny(&mut self, event: &Map<String, Value>) -> Vec<Event> {
+        let mut new = Vec::new();
         let denials = event.get("permission_denials").and_then(Value::as_array);
         for denial in denials.into_iter().flatten().filter_map(Value::as_object) {
             if self.denials.len() >= DENIALS_MAX {
-                return;
+                break;
             }
             let tool = text(denial, "tool_name").unwrap_or("unknown").to_owned();
             let input = denial.get("tool_input").map(Value::to_string).unwrap_or_default();
             let input = orchestrator_core::head_and_tail(&input, EXCERPT_BYTES_MAX);
             let id = text(denial, "tool_use_id").unwrap_or(&input).to_owned();
-            self.denials.insert(id, Denial { tool, input });
+            let denial = Denial { tool, input };
+            if self.denials.insert(id, denial.clone()).is_none() {
+                new.push(Event::Denied(denial));
+            }
         }
+        new
     }
 
     /// The program's version.
@@ -321,23 +293,17 @@ impl Transcript {
     }
 }
 
-/// The first thing in a message that a person may want to read.
-fn excerpt(message: &Map<String, Value>) -> Option<String> {
-    let blocks = message.get("content").and_then(Value::as_array)?;
-    blocks.iter().filter_map(Value::as_object).find_map(|block| match text(block, "type")? {
-        "text" => Some(shorten(text(block, "text")?)),
-        "tool_use" => {
-            let input = block.get("input").map(Value::to_string).unwrap_or_default();
-            Some(shorten(&format!("{} {input}", text(block, "name")?)))
-        }
-        _ => None,
-    })
-}
-
-fn shorten(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(160) {
-        Some((at, _)) => format!("{}…", &line[..at]),
-        None => line,
-    }
+/// What the model says and does in a message.
+fn said(message: &Map<String, Value>) -> Vec<Event> {
+    let blocks = message.get("content").and_then(Value::as_array).into_iter().flatten();
+    let events =
+        blocks.filter_map(Value::as_object).filter_map(|block| match text(block, "type")? {
+            "text" => Some(Event::Text(text(block, "text")?.to_owned())),
+            "tool_use" => Some(Event::Tool(ToolUse {
+                name: text(block, "name")?.to_owned(),
+                input: block.get("input").cloned().unwrap_or_default(),
+            })),
+            _ => None,
+        });
+    events.collect()
 }

@@ -60,6 +60,60 @@ pub const SCHEMA: &str = r#"{
   }
 }"#;
 
+/// The same for a later round, in which each earlier finding is judged too.
+pub const SCHEMA_AGAIN: &str = r#"{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["verdict", "findings", "earlier"],
+  "properties": {
+    "verdict": {
+      "type": "string",
+      "enum": ["APPROVE", "REJECT"],
+      "description": "REJECT when at least one new finding blocks, or an earlier one that blocks is not met; APPROVE otherwise"
+    },
+    "findings": {
+      "type": "array",
+      "description": "what is new; earlier findings are not repeated here",
+      "items": {
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["severity", "message"],
+        "properties": {
+          "severity": {
+            "type": "string",
+            "enum": ["blocking", "note"],
+            "description": "blocking: must be mended before the change is merged"
+          },
+          "file": {
+            "type": "string",
+            "description": "path relative to the root of the repository"
+          },
+          "line": { "type": "integer", "minimum": 1 },
+          "message": {
+            "type": "string",
+            "minLength": 1,
+            "description": "what is wrong, how it shows, and what would be right"
+          }
+        }
+      }
+    },
+    "earlier": {
+      "type": "array",
+      "description": "each earlier finding exactly once",
+      "items": {
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["id", "met"],
+        "properties": {
+          "id": { "type": "string", "description": "its name, as given" },
+          "met": { "type": "boolean", "description": "whether it is mended, or was shown to be wrong" },
+          "why": { "type": "string", "description": "the fact that shows it" }
+        }
+      }
+    }
+  }
+}"#;
+
 /// Why an answer is no verdict.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -94,6 +148,17 @@ pub enum VerdictError {
 struct Written {
     verdict: Verdict,
     findings: Vec<Finding>,
+    #[serde(default)]
+    earlier: Vec<Earlier>,
+}
+
+/// What is said of an earlier finding.
+#[derive(Deserialize)]
+struct Earlier {
+    id: String,
+    met: bool,
+    #[serde(default)]
+    why: Option<String>,
 }
 
 /// Reads a verdict from the structured answer, or from the text where there is none.
@@ -101,9 +166,23 @@ struct Written {
 /// # Errors
 /// [`VerdictError`] when there is not exactly one verdict, or it contradicts itself.
 pub fn parse(structured: Option<&Value>, text: &str) -> Result<Judgement, VerdictError> {
+    parse_again(structured, text, &[])
+}
+
+/// Reads a verdict of a later round, which also judges each of these earlier findings by its name.
+/// The judgement has those that are not met, and what is new.
+///
+/// # Errors
+/// As [`parse`]; and [`VerdictError::Invalid`] when it leaves an earlier finding out, names it twice,
+/// or names one that there was not.
+pub fn parse_again(
+    structured: Option<&Value>,
+    text: &str,
+    earlier: &[Finding],
+) -> Result<Judgement, VerdictError> {
     match structured {
-        Some(value) => judge(value.clone()),
-        None => judge(only_verdict(text)?),
+        Some(value) => judge(value.clone(), earlier),
+        None => judge(only_verdict(text)?, earlier),
     }
 }
 
@@ -115,17 +194,18 @@ pub fn unreadable(error: &VerdictError, text: &str) -> Judgement {
         "the reviewer gave no verdict that could be read, twice ({error}), which counts as a \
          rejection; its last answer was: {shown}"
     );
-    let finding = Finding { severity: Severity::Blocking, file: None, line: None, message };
+    let severity = Severity::Blocking;
+    let finding = Finding { id: None, severity, file: None, line: None, message };
     Judgement { verdict: Verdict::Reject, findings: vec![finding] }
 }
 
-fn judge(value: Value) -> Result<Judgement, VerdictError> {
+fn judge(value: Value, earlier: &[Finding]) -> Result<Judgement, VerdictError> {
     if !value.is_object() {
         return Err(VerdictError::Invalid { why: "it is no JSON object".to_owned() });
     }
     let written: Written = serde_json::from_value(value)
         .map_err(|err| VerdictError::Invalid { why: err.to_string() })?;
-    let Written { verdict, mut findings } = written;
+    let Written { verdict, mut findings, earlier: judged } = written;
     if findings.len() > FINDINGS_MAX {
         let why = format!("it has {} findings, {FINDINGS_MAX} are allowed", findings.len());
         return Err(VerdictError::Invalid { why });
@@ -137,13 +217,44 @@ fn judge(value: Value) -> Result<Judgement, VerdictError> {
         finding.message = head_and_tail(&finding.message, MESSAGE_BYTES_MAX);
         // The first line is 1; some models say 0 for a file as a whole.
         finding.line = finding.line.filter(|&line| line > 0);
+        // Names are given here, and by nobody else.
+        finding.id = None;
     }
+    let mut all = unmet(&judged, earlier)?;
+    all.append(&mut findings);
+    let findings = all;
     let blocks = findings.iter().any(|finding| finding.severity == Severity::Blocking);
     match verdict {
         Verdict::Approve if blocks => Err(VerdictError::ApprovesBlocking),
         Verdict::Reject if !blocks => Err(VerdictError::RejectsWithoutReason),
         Verdict::Approve | Verdict::Reject => Ok(Judgement { verdict, findings }),
     }
+}
+
+/// The earlier findings that are not met.
+fn unmet(judged: &[Earlier], earlier: &[Finding]) -> Result<Vec<Finding>, VerdictError> {
+    let invalid = |why: String| VerdictError::Invalid { why };
+    let known = |id: &str| earlier.iter().any(|finding| finding.id.as_deref() == Some(id));
+    if let Some(unknown) = judged.iter().find(|one| !known(&one.id)) {
+        return Err(invalid(format!("there is no earlier finding `{}`", unknown.id)));
+    }
+    let mut unmet = Vec::new();
+    for finding in earlier {
+        let id = finding.id.as_deref().unwrap_or_default();
+        let mut said = judged.iter().filter(|one| one.id == id);
+        let (Some(one), None) = (said.next(), said.next()) else {
+            return Err(invalid(format!("it does not say exactly once whether `{id}` is met")));
+        };
+        if !one.met {
+            let mut finding = finding.clone();
+            if let Some(why) = one.why.as_deref().map(str::trim).filter(|why| !why.is_empty()) {
+                let message = format!("{} (Not met: {why})", finding.message);
+                finding.message = head_and_tail(&message, MESSAGE_BYTES_MAX);
+            }
+            unmet.push(finding);
+        }
+    }
+    Ok(unmet)
 }
 
 /// The one JSON object in the text that has a verdict; prose and code fences around it are passed
@@ -292,6 +403,42 @@ mod tests {
         assert_eq!(parse(Some(&structured), APPROVE).unwrap().verdict, Verdict::Reject);
         assert!(parse(Some(&json!({"verdict": "MAYBE", "findings": []})), APPROVE).is_err());
         assert!(parse(Some(&json!([structured])), APPROVE).is_err());
+    }
+
+    #[test]
+    fn a_later_round_judges_each_earlier_finding_exactly_once() {
+        let finding = |id: &str, severity| Finding {
+            id: Some(id.to_owned()),
+            severity,
+            file: Some("a.rs".to_owned()),
+            line: None,
+            message: "m".to_owned(),
+        };
+        let earlier = [finding("F1", Severity::Blocking), finding("F2", Severity::Note)];
+        let again = |verdict: &str, earlier_said: Value| {
+            let answer = json!({ "verdict": verdict, "findings": [], "earlier": earlier_said });
+            parse_again(Some(&answer), "", &earlier)
+        };
+        let said = |one: bool, two: bool| json!([{ "id": "F1", "met": one, "why": "w" }, { "id": "F2", "met": two }]);
+        assert_eq!(again("APPROVE", said(true, true)).unwrap().findings, []);
+        let noted = again("APPROVE", said(true, false)).unwrap();
+        assert_eq!(noted.findings, [finding("F2", Severity::Note)]);
+        let rejected = again("REJECT", said(false, true)).unwrap();
+        assert_eq!(rejected.findings[0].id.as_deref(), Some("F1"));
+        assert_eq!(rejected.findings[0].message, "m (Not met: w)");
+        assert_eq!(again("APPROVE", said(false, true)), Err(VerdictError::ApprovesBlocking));
+        assert_eq!(again("REJECT", said(true, false)), Err(VerdictError::RejectsWithoutReason));
+        for bad in [
+            json!([]),
+            json!([{ "id": "F1", "met": true }]),
+            json!([{ "id": "F1", "met": true }, { "id": "F1", "met": true }, { "id": "F2", "met": true }]),
+            json!([{ "id": "F1", "met": true }, { "id": "F2", "met": true }, { "id": "F3", "met": true }]),
+            json!([{ "id": "F1", "met": "yes" }, { "id": "F2", "met": true }]),
+        ] {
+            let err = again("APPROVE", bad.clone()).unwrap_err();
+            assert!(matches!(err, VerdictError::Invalid { .. }), "{bad}: {err}");
+        }
+        insta::assert_json_snapshot!(serde_json::from_str::<Value>(SCHEMA_AGAIN).unwrap());
     }
 
     #[test]

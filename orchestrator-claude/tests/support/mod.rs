@@ -75,6 +75,14 @@ impl Place {
         self.cx.session = session;
     }
 
+    /// The same task and workspace for the attempt after a rejection with this feedback, as a driver
+    /// opens it: on top of the candidate, and with no word of a conversation.
+    pub(crate) fn next_attempt(&mut self, feedback: &str) {
+        self.next_grant(None);
+        self.cx.attempt += 1;
+        self.cx.feedback.push(feedback.to_owned());
+    }
+
     /// The processes that bear the marker of this stage's lease.
     pub(crate) fn processes(&self) -> Vec<String> {
         let marker = orchestrator_process::Marker::of(&self.cx.run, self.cx.token);

@@ -94,7 +94,8 @@ impl Reviewer for Scripted {
             Outcome::Passed => Ok(Judgement { verdict: Verdict::Approve, findings: Vec::new() }),
             Outcome::Rejected { feedback, .. } => {
                 let severity = Severity::Blocking;
-                let finding = Finding { severity, file: None, line: None, message: feedback };
+                let finding =
+                    Finding { id: None, severity, file: None, line: None, message: feedback };
                 Ok(Judgement { verdict: Verdict::Reject, findings: vec![finding] })
             }
             other @ (Outcome::Question { .. }

@@ -14,7 +14,7 @@ fn task() -> TaskSpec {
 }
 
 fn values<'a>(task: &'a TaskSpec, feedback: &'a [String]) -> Values<'a> {
-    Values { task, attempt: 1, feedback, documents: &[], change: None }
+    Values { task, attempt: 1, feedback, noticed: &[], documents: &[], change: None }
 }
 
 fn with(text: &str) -> Templates {
@@ -44,12 +44,13 @@ fn every_built_in_template_renders_for_every_attempt() {
         task: &tasks[1],
         attempt: 3,
         feedback: &feedback,
+        noticed: &["it changed tests".to_owned()],
         documents: &documents,
         change: None,
     };
     insta::assert_snapshot!("port", templates.render("port", values).unwrap());
     let bare = TaskSpec { inputs: serde_json::Map::new(), verify: None, scope: None, ..task() };
-    let values = Values { task: &bare, feedback: &[], documents: &[], ..values };
+    let values = Values { task: &bare, feedback: &[], noticed: &[], documents: &[], ..values };
     insta::assert_snapshot!("implement_bare", templates.render("implement", values).unwrap());
 }
 
@@ -60,7 +61,7 @@ fn the_reviewers_prompt_shows_the_change_as_data() {
         diff: "+let x = \"{{secret}}\";",
         cut: Some("2 binary files"),
         mark: "m1",
-        repeat: None,
+        ..ChangeText::default()
     };
     let task = task();
     let values = Values { change: Some(change), ..values(&task, &[]) };

@@ -2,6 +2,11 @@
 //! ways to end are met.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
+mod account;
+mod attempts;
+mod other_agent;
+mod rounds;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
@@ -186,7 +191,7 @@ async fn a_verdict_that_is_given_when_asked_again_counts() {
     let again = read(&place.cx.dir.join("prompt-2.md"));
     assert!(again.contains("could not be read: the answer holds no verdict"), "{again}");
     // The second question has what the first one left of the cap.
-    assert!(read(&place.cx.dir.join("run-2.json")).contains("\"0.750000\""));
+    assert!(read(&place.cx.dir.join("run-2.json")).contains("\"0.375000\""));
 }
 
 #[tokio::test]

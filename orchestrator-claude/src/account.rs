@@ -1,0 +1,267 @@
+//! What is known of an account, in one small file that all runs of a host share.
+//!
+//! A usage limit belongs to the account and not to the run that hits it: whoever hears of it writes
+//! it down, and nobody else spends a start on finding it out again. No credential is read for this;
+//! all of it is what agent programs say while they work.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use orchestrator_core::{WallTime, millis};
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::agent::{RateLimit, Window};
+
+/// Longest file that is read, in bytes.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Most windows that are kept.
+const WINDOWS_MAX: usize = 32;
+/// The longest that an account is taken to be closed: the longest window, and a day for its clock.
+const CLOSED_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
+
+/// The file of an account.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    path: PathBuf,
+    left: f64,
+}
+
+/// What is known of an account.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AccountState {
+    /// Until when the service refuses requests, where it said so.
+    closed_until_ms: Option<u64>,
+    windows: BTreeMap<String, WindowState>,
+    /// When something was last heard.
+    heard_at_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+struct WindowState {
+    used: f64,
+    resets_at_ms: Option<u64>,
+}
+
+/// Why an account's file could not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccountError {
+    /// It cannot be read or written.
+    #[error("account file `{}` is out of reach", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not what this program writes.
+    #[error("account file `{}` cannot be understood: remove it, it is made anew", .path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: serde_json::Error,
+    },
+}
+
+impl Account {
+    /// The account that is kept in this file; the file is made when something is heard.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), left: 0.0 }
+    }
+
+    /// The same, leaving this share of each window to the person: nothing is started while less than
+    /// that is left of one. Only some sign-ins tell how much is used.
+    #[must_use]
+    pub const fn leaving(mut self, share: f64) -> Self {
+        self.left = share.clamp(0.0, 1.0);
+        self
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is known; nothing when there is no file.
+    ///
+    /// # Errors
+    /// [`AccountError`] when the file is there and cannot be used.
+    pub fn state(&self) -> Result<AccountState, AccountError> {
+        let error = |source| AccountError::File { path: self.path.clone(), source };
+        let file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(AccountState::default()),
+            Err(err) => return Err(error(err)),
+        };
+        let mut text = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut text).map_err(error)?;
+        serde_json::from_slice(&text)
+            .map_err(|source| AccountError::Corrupt { path: self.path.clone(), source })
+    }
+
+    /// Until when nothing may be started, if that is later than `now`. What cannot be read keeps
+    /// nobody from working: the service itself says no if it must.
+    #[must_use]
+    pub fn closed_until(&self, now: WallTime) -> Option<WallTime> {
+        match self.state() {
+            Ok(state) => state.closed_until(now, self.left),
+            Err(err) => {
+                warn!(error = %crate::unready::chain(&err), "the account is taken to be open");
+                None
+            }
+        }
+    }
+
+    /// Notes what an agent program said of the account.
+    ///
+    /// # Errors
+    /// [`AccountError`] when the file cannot be written.
+    pub fn note(&self, limit: &RateLimit, now: WallTime) -> Result<(), AccountError> {
+        let error = |source| AccountError::File { path: self.path.clone(), source };
+        if let Some(parent) = self.path.parent() {
+            fs::create_dir_all(parent).map_err(error)?;
+        }
+        let lock = self.path.with_extension("lock");
+        let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(error)?;
+        // Held until the file is replaced, so that no other process's note is lost.
+        lock.lock().map_err(error)?;
+        let mut state = self.state().unwrap_or_default();
+        state.note(limit, now);
+        let text = serde_json::to_vec_pretty(&state)
+            .map_err(|source| AccountError::Corrupt { path: self.path.clone(), source })?;
+        let written = self.path.with_extension("new");
+        let mut file = File::create(&written).map_err(error)?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(error)?;
+        fs::rename(&written, &self.path).map_err(error)
+    }
+}
+
+impl AccountState {
+    fn note(&mut self, limit: &RateLimit, now: WallTime) {
+        self.heard_at_ms = now.0;
+        let latest = now.0.saturating_add(millis(CLOSED_MAX));
+        for (name, window) in limit.windows.iter().take(WINDOWS_MAX) {
+            let used = if window.used.is_finite() { window.used.clamp(0.0, 1.0) } else { 0.0 };
+            let resets_at_ms = window.resets_at.map(|at| at.0.min(latest));
+            self.windows.insert(name.clone(), WindowState { used, resets_at_ms });
+        }
+        self.windows.retain(|_, window| window.resets_at_ms.is_none_or(|at| at > now.0));
+        while self.windows.len() > WINDOWS_MAX {
+            self.windows.pop_last();
+        }
+        if limit.is_rejected {
+            let said = limit.resets_at.map(|at| at.0.min(latest)).filter(|at| *at > now.0);
+            self.closed_until_ms = said.max(self.closed_until_ms.filter(|at| *at > now.0));
+        } else {
+            // Whoever was served shows that it is open.
+            self.closed_until_ms = None;
+        }
+    }
+
+    /// Until when the account is closed when this share of each window is to be left, if that is
+    /// later than `now`.
+    #[must_use]
+    pub fn closed_until(&self, now: WallTime, left: f64) -> Option<WallTime> {
+        let full = self.windows.values().filter(|window| left > 0.0 && window.used > 1.0 - left);
+        let resets = full.filter_map(|window| window.resets_at_ms);
+        let latest = now.0.saturating_add(millis(CLOSED_MAX));
+        let until = resets.chain(self.closed_until_ms).max()?.min(latest);
+        (until > now.0).then_some(WallTime(until))
+    }
+
+    /// The windows that are known, with the share used and when they begin anew.
+    pub fn windows(&self) -> impl Iterator<Item = (&str, Window)> {
+        self.windows.iter().map(|(name, window)| {
+            let resets_at = window.resets_at_ms.map(WallTime);
+            (name.as_str(), Window { used: window.used, resets_at })
+        })
+    }
+}
+
+/// The wall clock.
+pub(crate) fn wall_now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(millis(since))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(until: u64) -> RateLimit {
+        let resets_at = Some(WallTime(until));
+        RateLimit { is_rejected: true, resets_at, ..RateLimit::default() }
+    }
+
+    fn used(share: f64, resets_at: u64) -> RateLimit {
+        let window = Window { used: share, resets_at: Some(WallTime(resets_at)) };
+        let windows = BTreeMap::from([("five_hour".to_owned(), window)]);
+        RateLimit { windows, ..RateLimit::default() }
+    }
+
+    #[test]
+    fn a_limit_that_one_run_hits_closes_the_account_for_all_until_it_reopens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/account.json");
+        let (one, other) = (Account::at(&path), Account::at(&path));
+        assert_eq!(other.closed_until(WallTime(1_000)), None);
+        one.note(&rejected(5_000), WallTime(1_000)).unwrap();
+        one.note(&rejected(4_000), WallTime(1_100)).unwrap();
+        assert_eq!(other.closed_until(WallTime(1_200)), Some(WallTime(5_000)));
+        assert_eq!(other.closed_until(WallTime(5_000)), None);
+        // Someone who is served before that shows that it is open.
+        one.note(&used(0.2, 9_000), WallTime(2_000)).unwrap();
+        assert_eq!(other.closed_until(WallTime(2_000)), None);
+    }
+
+    #[test]
+    fn a_share_of_the_window_is_left_to_the_person() {
+        let dir = tempfile::tempdir().unwrap();
+        let account = Account::at(dir.path().join("a.json"));
+        account.note(&used(0.85, 9_000), WallTime(1)).unwrap();
+        assert_eq!(account.closed_until(WallTime(2)), None);
+        let careful = account.clone().leaving(0.2);
+        assert_eq!(careful.closed_until(WallTime(2)), Some(WallTime(9_000)));
+        assert_eq!(careful.closed_until(WallTime(9_000)), None);
+        let state = account.state().unwrap();
+        assert_eq!(
+            state.windows().next().map(|(name, it)| (name, it.used)),
+            Some(("five_hour", 0.85))
+        );
+    }
+
+    #[test]
+    fn p16_a_file_that_cannot_be_understood_closes_nothing_and_is_made_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let account = Account::at(dir.path().join("a.json"));
+        fs::write(account.path(), "{\"closed_until_ms\": \"soon\"").unwrap();
+        assert!(matches!(account.state(), Err(AccountError::Corrupt { .. })));
+        assert_eq!(account.closed_until(WallTime(1)), None);
+        account.note(&rejected(u64::MAX), WallTime(1)).unwrap();
+        // No window is that long.
+        assert_eq!(account.closed_until(WallTime(1)), Some(WallTime(1 + millis(CLOSED_MAX))));
+    }
+
+    #[test]
+    fn notes_of_many_at_once_leave_a_whole_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let account = Account::at(dir.path().join("a.json"));
+        std::thread::scope(|scope| {
+            for at in 0..16 {
+                let account = account.clone();
+                scope.spawn(move || account.note(&rejected(1_000 + at), WallTime(1)).unwrap());
+            }
+        });
+        assert_eq!(account.closed_until(WallTime(1)), Some(WallTime(1_015)));
+    }
+}

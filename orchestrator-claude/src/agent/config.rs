@@ -1,0 +1,79 @@
+//! What holds for every agent program.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orchestrator_core::Usd;
+
+use crate::account::Account;
+use crate::prompt::{Documents, Templates};
+use crate::starts::Starts;
+use crate::stream::Prices;
+
+/// What holds for every agent program: prompts, limits, and what runs share.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct AgentConfig {
+    /// The templates of the prompts.
+    pub templates: Arc<Templates>,
+    /// The documents that every agent gets.
+    pub documents: Documents,
+    /// How long the program may write nothing.
+    pub silence: Duration,
+    /// How long the program has to end after its final line.
+    pub final_grace: Duration,
+    /// How long it has between being asked to end and being killed.
+    pub kill_grace: Duration,
+    /// What one turn may cost past a limit of money: a program is given that much less than what is
+    /// reserved for it, or half of it where that is less still.
+    pub turn_overshoot: Usd,
+    /// Prices, for runs whose cost is known in tokens only.
+    pub prices: Prices,
+    /// How often in a row the same tool may be used in the same way before the run is ended; `None`
+    /// is without end.
+    pub repeats_max: Option<NonZeroU32>,
+    /// Whether the attempt after a rejection takes up the conversation of the one before, where the
+    /// workspace still holds its work.
+    pub resume_rejected: bool,
+    /// How often a change of one task is reviewed before a person is asked.
+    pub review_rounds_max: NonZeroU32,
+    /// Where findings go that do not block a merge: a file for each.
+    pub follow_ups: Option<PathBuf>,
+    /// How many programs start at the same time; clones share it.
+    pub starts: Starts,
+    /// What is known of the account, shared by all runs of the host.
+    pub account: Option<Account>,
+}
+
+impl Default for AgentConfig {
+    /// Built-in templates, the three usual documents, 16 minutes of silence, half a dollar for a turn
+    /// past the limit, 25 equal uses of a tool in a row, 4 reviews of one task, and starts as
+    /// [`Starts::default`] says.
+    fn default() -> Self {
+        Self {
+            templates: Arc::new(Templates::built_in()),
+            documents: Documents::default(),
+            silence: Duration::from_secs(16 * 60),
+            final_grace: Duration::from_secs(8),
+            kill_grace: Duration::from_secs(10),
+            turn_overshoot: Usd(500_000),
+            prices: Prices::default(),
+            repeats_max: NonZeroU32::new(25),
+            resume_rejected: true,
+            review_rounds_max: NonZeroU32::MIN.saturating_add(3),
+            follow_ups: None,
+            starts: Starts::default(),
+            account: None,
+        }
+    }
+}
+
+impl AgentConfig {
+    /// What the program is told that it may spend, of what is reserved.
+    #[must_use]
+    pub fn budget_of(&self, reserved: Usd) -> Usd {
+        reserved.minus(self.turn_overshoot.min(Usd(reserved.0 / 2)))
+    }
+}

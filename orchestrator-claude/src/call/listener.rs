@@ -1,0 +1,159 @@
+//! Listening to a program while it runs.
+
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::time::Duration;
+
+use orchestrator_core::port::{ActivityKind, ActivitySink};
+use orchestrator_core::{SessionId, Usd};
+use orchestrator_process::{Flow, Line, Watch};
+
+use super::{Call, Called};
+use crate::agent::{Denial, Event, RateLimit, Reader, Usage};
+use crate::outcome::Stop;
+use crate::signals::Repeats;
+use crate::starts::Turn;
+use crate::stream::Prices;
+
+/// Longest excerpt of what the model says or does, in characters.
+const EXCERPT_CHARS_MAX: usize = 160;
+/// Most denials that are kept of one run.
+const DENIALS_MAX: usize = 64;
+
+/// What was heard, as far as it is the same for all programs.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    /// The conversation.
+    pub(crate) session: Option<SessionId>,
+    /// Whether the last line that was waited for has come.
+    pub(crate) has_ended: bool,
+    /// How the account stood when it was last heard of.
+    pub(crate) limit: Option<RateLimit>,
+    /// Uses of tools that were not allowed, the first of them.
+    pub(crate) denials: Vec<Denial>,
+    /// How many there were.
+    pub(crate) denied: u32,
+    /// Equal uses of a tool.
+    pub(crate) repeats: Repeats,
+    spent: Usd,
+}
+
+/// Reads what the program says while it runs.
+pub(super) struct Listener<'a> {
+    reader: &'a mut dyn Reader,
+    heard: &'a mut Heard,
+    activity: &'a ActivitySink,
+    log: &'a Path,
+    grace: Duration,
+    prices: Prices,
+    repeats_max: Option<NonZeroU32>,
+    budget: Option<Usd>,
+    /// Given back with the first line.
+    turn: Option<Turn>,
+    stop: Option<Stop>,
+}
+
+impl<'a> Listener<'a> {
+    pub(super) fn new(
+        call: &'a Call<'_>,
+        called: &'a mut Called,
+        turn: Option<Turn>,
+        log: &'a Path,
+        budget: Option<Usd>,
+    ) -> Self {
+        Self {
+            reader: &mut *called.reader,
+            heard: &mut called.heard,
+            activity: &call.cx.activity,
+            log,
+            grace: call.config.final_grace,
+            prices: call.config.prices,
+            repeats_max: call.config.repeats_max,
+            budget,
+            turn,
+            stop: None,
+        }
+    }
+
+    /// Why the program is to be ended, if something that it did is the reason.
+    pub(super) const fn stop(&self) -> Option<Stop> {
+        self.stop
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Session(id) => {
+                self.activity.say(ActivityKind::Session(id.clone()));
+                self.heard.session = Some(id);
+            }
+            Event::Text(text) => self.say(&text),
+            Event::Tool(used) => {
+                self.say(&format!("{} {}", used.name, used.input));
+                let times = self.heard.repeats.push(used);
+                if self.repeats_max.is_some_and(|max| times >= max.get()) {
+                    self.stop = Some(Stop::Repeats);
+                }
+            }
+            Event::Denied(denial) => {
+                self.heard.denied = self.heard.denied.saturating_add(1);
+                if self.heard.denials.len() < DENIALS_MAX {
+                    self.heard.denials.push(denial);
+                }
+            }
+            Event::Usage(usage) => self.count(usage),
+            Event::Limit(limit) => self.heard.limit = Some(limit),
+            Event::Retried(retry) => {
+                self.say(&format!("request tried again ({}): {}", retry.attempt, retry.error));
+            }
+            Event::End => self.heard.has_ended = true,
+            Event::Torn | Event::Other => {}
+        }
+    }
+
+    fn count(&mut self, usage: Usage) {
+        let money = |tokens, cost: Option<Usd>| cost.unwrap_or_else(|| self.prices.of(tokens));
+        self.heard.spent = match usage {
+            Usage::Delta { tokens, cost } => self.heard.spent.plus(money(tokens, cost)),
+            Usage::Total { tokens, cost } => self.heard.spent.max(money(tokens, cost)),
+        };
+        if self.budget.is_some_and(|budget| self.heard.spent >= budget) {
+            self.stop = Some(Stop::Budget);
+        }
+    }
+
+    fn say(&self, text: &str) {
+        self.activity.say(ActivityKind::Said(shorten(text)));
+    }
+}
+
+impl Watch for Listener<'_> {
+    fn started(&mut self, pid: u32) {
+        self.activity.say(ActivityKind::Started { pid, log: self.log.to_owned() });
+    }
+
+    fn output(&mut self, bytes: u64) {
+        self.activity.say(ActivityKind::Output { bytes });
+    }
+
+    fn line(&mut self, line: Line<'_>) -> Flow {
+        self.turn = None;
+        for event in self.reader.line(line.bytes) {
+            self.take(event);
+        }
+        if self.heard.has_ended {
+            Flow::EndAfter(self.grace)
+        } else if self.stop.is_some() {
+            Flow::EndAfter(Duration::ZERO)
+        } else {
+            Flow::Continue
+        }
+    }
+}
+
+fn shorten(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(EXCERPT_CHARS_MAX) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}

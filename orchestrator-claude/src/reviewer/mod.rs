@@ -1,0 +1,360 @@
+//! The reviewer: an agent that judges a change and knows nothing of how it came to be.
+
+mod follow_ups;
+mod panel;
+mod rounds;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
+use orchestrator_core::{Cost, Finding, Interruption, Judgement, Outcome, TaskSpec, Usd, Verdict};
+use tokio::time::Instant;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+pub use self::panel::{Panel, PanelRule};
+use self::rounds::{New, Rounds};
+use crate::agent::{Agent, AgentConfig, Answer, Finish};
+use crate::call::{Call, Called, sum};
+use crate::check::{self, Checked, SetupFault};
+use crate::claude::Claude;
+use crate::config::ClaudeConfig;
+use crate::memory::Memory;
+use crate::outcome::{Class, Limit, Stop};
+use crate::prompt::{ChangeText, Document, Values};
+use crate::unready::Unready;
+use crate::verdict::{self, VerdictError};
+
+/// The template of a review.
+const TEMPLATE: &str = "review";
+
+/// Judges changes with an agent program.
+///
+/// Each review is a new process with a configuration of its own that the reviewed branch cannot
+/// reach, with tools that only read. An answer that is no verdict is asked for once more; after
+/// that it counts as a rejection. Findings get names; after a rejection the next round reads only
+/// what is new, and judges of each earlier finding whether it is met. After so many rounds without
+/// an approval a person is asked. Findings that do not block an approved change become follow-ups.
+#[derive(Debug, Clone)]
+pub struct AgentReviewer {
+    agent: Arc<dyn Agent>,
+    config: Arc<AgentConfig>,
+}
+
+/// Judges changes with the `claude` program: an [`AgentReviewer`] for it.
+#[derive(Debug, Clone)]
+pub struct ClaudeReviewer {
+    config: Arc<ClaudeConfig>,
+    reviewer: AgentReviewer,
+}
+
+impl ClaudeReviewer {
+    /// A reviewer with this configuration; its policy is of no account.
+    #[must_use]
+    pub fn new(config: impl Into<Arc<ClaudeConfig>>) -> Self {
+        let config = config.into();
+        let agent = Arc::new(Claude::new(Arc::clone(&config)));
+        let reviewer = AgentReviewer::new(agent, config.agent_config());
+        Self { config, reviewer }
+    }
+
+    /// Finds whatever is missing, before anything is spent: the documents below `root` (a tree as
+    /// the target has it), the prompt of a review of each task, and the program.
+    ///
+    /// # Errors
+    /// All that is wrong, at once.
+    pub async fn check(&self, tasks: &[TaskSpec], root: &Path) -> Result<Checked, Vec<SetupFault>> {
+        check::program(&self.config, self.reviewer.check(tasks, root)).await
+    }
+}
+
+#[async_trait]
+impl Reviewer for ClaudeReviewer {
+    async fn review(&self, cx: &StageContext, change: &Change) -> Review {
+        self.reviewer.review(cx, change).await
+    }
+}
+
+impl AgentReviewer {
+    /// A reviewer for this agent.
+    #[must_use]
+    pub fn new(agent: Arc<dyn Agent>, config: impl Into<Arc<AgentConfig>>) -> Self {
+        Self { agent, config: config.into() }
+    }
+
+    /// Finds whatever is missing in documents and prompts, before anything is spent: the documents
+    /// below `root` (a tree as the target has it), and the prompt of a review of each task.
+    #[must_use]
+    pub fn check(&self, tasks: &[TaskSpec], root: &Path) -> Vec<SetupFault> {
+        let (documents, mut faults) = check::documents(&self.config.documents, root);
+        let templates = &self.config.templates;
+        let first = tasks.iter().find_map(|task| {
+            templates.check_review(TEMPLATE, task, &documents).err().map(SetupFault::Template)
+        });
+        faults.extend(first);
+        faults
+    }
+
+    async fn judge(&self, cx: &StageContext, change: &Change) -> Result<Review, Unready> {
+        let rounds = Rounds::of(cx);
+        if let Some(judgement) = rounds.unheard(cx, change) {
+            info!(task = %cx.task.id, "the verdict on this change was given before it was lost");
+            let judgement = self.ended(cx, rounds.count, Ok(judgement.clone()));
+            return Ok(Review { judgement, cost: Cost::NONE });
+        }
+        Unready::unless_funded(cx)?;
+        Unready::unless_open(&self.config)?;
+        let documents = check::needed_documents(&self.config.documents, &cx.workspace.path)?;
+        let mark = Uuid::new_v4().simple().to_string();
+        let memory = Memory::of(cx);
+        let new = rounds.new_part(change);
+        let question = Question {
+            cx,
+            change,
+            documents: &documents,
+            mark: &mark,
+            rounds: &rounds,
+            new: &new,
+            answer: memory.as_ref().and_then(|memory| memory.said(cx)),
+        };
+        let answer = self.ask_twice(&question).await?;
+        let count = rounds.count.saturating_add(1);
+        let judgement = match answer.judgement {
+            // What nobody could read is no finding that a later round could judge.
+            Ok(judgement) if answer.is_read => Ok(self.named(cx, change, rounds, judgement)),
+            other => other,
+        };
+        Ok(Review { judgement: self.ended(cx, count, judgement), cost: answer.cost })
+    }
+
+    /// Asks, and once more when the answer is no verdict.
+    async fn ask_twice(&self, question: &Question<'_>) -> Result<Verdicts, Unready> {
+        let cx = question.cx;
+        let until = Instant::now() + cx.stage.timeout;
+        let first = self.ask(question, None, cx.stage.cap, until).await?;
+        let error = match first.read(question) {
+            Answered::Ended(judgement) => {
+                return Ok(Verdicts { judgement, cost: first.cost(), is_read: true });
+            }
+            Answered::Unreadable(error) => error,
+        };
+        warn!(task = %cx.task.id, %error, "the verdict could not be read");
+        let left = cx.stage.cap.minus(first.cost().settle(cx.stage.cap));
+        if left == Usd::ZERO || Instant::now() >= until || cx.cancel.is_cancelled() {
+            return Ok(Verdicts::unreadable(&error, &first.finish.text, first.cost()));
+        }
+        let second = self.ask(question, Some(&error), left, until).await?;
+        let cost = sum(first.cost(), second.cost());
+        Ok(match second.read(question) {
+            Answered::Ended(judgement) => Verdicts { judgement, cost, is_read: true },
+            Answered::Unreadable(error) => Verdicts::unreadable(&error, &second.finish.text, cost),
+        })
+    }
+
+    /// Asks in a new process with a new configuration.
+    async fn ask(
+        &self,
+        question: &Question<'_>,
+        repeat: Option<&VerdictError>,
+        cap: Usd,
+        until: Instant,
+    ) -> Result<Asked, Unready> {
+        let cx = question.cx;
+        let schema =
+            if question.rounds.open.is_empty() { verdict::SCHEMA } else { verdict::SCHEMA_AGAIN };
+        let call = Call {
+            agent: &*self.agent,
+            config: &self.config,
+            cx,
+            prompt: &self.prompt(question, repeat)?,
+            rules: None,
+            resume: None,
+            answer: Answer::Verdict { schema },
+            // In the stage's own directory, where nothing that ran before could put anything.
+            home: &cx.dir.join("home"),
+            cap,
+            wall: until.saturating_duration_since(Instant::now()),
+        };
+        let called = call.make().await?;
+        let finish = called.finish(None, None);
+        called.note(&*self.agent, &finish, &[]);
+        Ok(Asked { called, finish })
+    }
+
+    fn prompt(
+        &self,
+        question: &Question<'_>,
+        repeat: Option<&VerdictError>,
+    ) -> Result<String, Unready> {
+        let Question { cx, change, documents, mark, rounds, new, answer } = *question;
+        let repeat = repeat.map(ToString::to_string);
+        let earlier: Vec<String> = rounds.open.iter().map(Finding::to_string).collect();
+        let altered: Vec<String> = documents
+            .iter()
+            .filter(|document| change.files.contains(&document.name))
+            .map(|document| document.name.clone())
+            .collect();
+        let text = ChangeText {
+            files: &change.files,
+            diff: &new.diff,
+            cut: change.cut.as_deref(),
+            known: &new.known,
+            documents: &altered,
+            earlier: &earlier,
+            answer: answer.filter(|_| !earlier.is_empty()),
+            mark,
+            repeat: repeat.as_deref(),
+        };
+        let values = Values {
+            task: &cx.task,
+            attempt: cx.attempt,
+            feedback: &[],
+            noticed: &[],
+            documents,
+            change: Some(text),
+        };
+        Ok(self.config.templates.render(TEMPLATE, values)?)
+    }
+
+    /// Names the findings, and keeps what the next round and people need of them.
+    fn named(
+        &self,
+        cx: &StageContext,
+        change: &Change,
+        mut rounds: Rounds,
+        mut judgement: Judgement,
+    ) -> Judgement {
+        rounds.name(&mut judgement.findings);
+        if let Err(err) = rounds.keep(cx, change, &judgement) {
+            warn!(task = %cx.task.id, error = %err, "the next round reads everything again");
+        }
+        let Some(dir) = self.config.follow_ups.as_deref() else { return judgement };
+        if judgement.verdict == Verdict::Approve
+            && let Err(err) = follow_ups::write(dir, cx, change, &judgement.findings)
+        {
+            warn!(task = %cx.task.id, error = %err, "follow-ups could not be written");
+        }
+        judgement
+    }
+
+    /// The end of the review: a rejection of the last round is a question to a person.
+    fn ended(
+        &self,
+        cx: &StageContext,
+        count: u32,
+        judgement: Result<Judgement, Outcome>,
+    ) -> Result<Judgement, Outcome> {
+        let judgement = judgement?;
+        if judgement.verdict == Verdict::Approve || count < self.config.review_rounds_max.get() {
+            return Ok(judgement);
+        }
+        info!(task = %cx.task.id, count, "no round of review is left");
+        Err(Outcome::Question { text: rounds::question(count, &judgement.findings) })
+    }
+}
+
+/// What is asked, apart from why it is asked again.
+#[derive(Clone, Copy)]
+struct Question<'a> {
+    cx: &'a StageContext,
+    change: &'a Change,
+    documents: &'a [Document],
+    mark: &'a str,
+    rounds: &'a Rounds,
+    new: &'a New,
+    answer: Option<&'a str>,
+}
+
+/// What one or two questions came to.
+struct Verdicts {
+    judgement: Result<Judgement, Outcome>,
+    cost: Cost,
+    /// Whether the judgement is the reviewer's own.
+    is_read: bool,
+}
+
+impl Verdicts {
+    fn unreadable(error: &VerdictError, text: &str, cost: Cost) -> Self {
+        Self { judgement: Ok(verdict::unreadable(error, text)), cost, is_read: false }
+    }
+}
+
+/// A run of the program that was asked for a verdict.
+struct Asked {
+    called: Called,
+    finish: Finish,
+}
+
+/// What came of a question.
+enum Answered {
+    /// A judgement, or an end without one.
+    Ended(Result<Judgement, Outcome>),
+    /// Something that is no verdict.
+    Unreadable(VerdictError),
+}
+
+impl Asked {
+    const fn cost(&self) -> Cost {
+        self.finish.cost
+    }
+
+    fn read(&self, question: &Question<'_>) -> Answered {
+        match self.called.leftovers() {
+            Some(outcome) => Answered::Ended(Err(outcome)),
+            None => self.by_class(question),
+        }
+    }
+
+    fn by_class(&self, question: &Question<'_>) -> Answered {
+        let Self { called, finish } = self;
+        let ended = |outcome| Answered::Ended(Err(outcome));
+        let interrupted = |reason| Outcome::Interrupted { reason, retry_at: None };
+        match &finish.class {
+            Class::Success | Class::Suspicious(_) | Class::Unstructured => {
+                let open = &question.rounds.open;
+                match verdict::parse_again(finish.structured.as_ref(), &finish.text, open) {
+                    Ok(judgement) => Answered::Ended(Ok(judgement)),
+                    Err(error) => Answered::Unreadable(error),
+                }
+            }
+            Class::Limit(Limit::Structure) => Answered::Unreadable(VerdictError::Missing),
+            // The change is not to blame for a review that does not come to an end.
+            Class::Limit(Limit::Turns | Limit::Budget)
+            | Class::Stopped(Stop::Repeats | Stop::Budget) => ended(Outcome::Fatal {
+                error: "the review reached its limit of turns or money before it came to a \
+                        verdict: raise it, or split the task"
+                    .to_owned(),
+            }),
+            Class::Stopped(Stop::WallLimit) => ended(interrupted(Interruption::Expired)),
+            Class::Refused(_) if called.may_start_later => {
+                ended(interrupted(Interruption::Crashed))
+            }
+            Class::Stopped(Stop::Silence | Stop::Output | Stop::Cancelled)
+            | Class::Refused(_)
+            | Class::Killed
+            | Class::Malformed
+            | Class::UsageLimit { .. }
+            | Class::RateLimited
+            | Class::Overloaded
+            | Class::Auth
+            | Class::Billing
+            | Class::UnknownModel
+            | Class::Network
+            | Class::Unservable(_)
+            | Class::Failed
+            | Class::Blocked => ended(called.outcome(question.cx, finish, None)),
+        }
+    }
+}
+
+#[async_trait]
+impl Reviewer for AgentReviewer {
+    async fn review(&self, cx: &StageContext, change: &Change) -> Review {
+        match self.judge(cx, change).await {
+            Ok(review) => review,
+            Err(unready) => Review { judgement: Err(unready.outcome(cx)), cost: Cost::NONE },
+        }
+    }
+}

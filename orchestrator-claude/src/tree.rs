@@ -1,0 +1,130 @@
+//! Which files of a workspace a run changed, without asking git.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Most files that are looked at; in a larger tree it is not known what changed.
+const FILES_MAX: usize = 200_000;
+/// Directories that hold what tools make, wherever they are.
+const NOT_SOURCES: &[&str] =
+    &[".git", "node_modules", "target", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache"];
+/// What says of itself that it is a cache.
+const CACHE_TAG: &str = "CACHEDIR.TAG";
+
+/// The files of a tree, each with what tells one state of it from another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Tree {
+    files: BTreeMap<PathBuf, Stamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    bytes: u64,
+    mode: u32,
+    modified: (i64, i64),
+    inode: u64,
+}
+
+impl Tree {
+    /// Looks at the tree below a root; `None` when it is too large or cannot be read.
+    ///
+    /// Directories that tools fill, and those that the `.gitignore` at the root names in full, are
+    /// passed over: what a build leaves is no work.
+    pub(crate) fn of(root: &Path) -> Option<Self> {
+        let ignored = ignored(root);
+        let mut files = BTreeMap::new();
+        let mut directories = vec![PathBuf::new()];
+        while let Some(directory) = directories.pop() {
+            let entries = fs::read_dir(root.join(&directory)).ok()?;
+            for entry in entries {
+                let entry = entry.ok()?;
+                let path = directory.join(entry.file_name());
+                let Ok(meta) = entry.metadata() else { continue };
+                if !meta.is_dir() {
+                    files.insert(path, Stamp::of(&meta));
+                } else if !is_made_by_tools(root, &path) && !ignored.contains(&path) {
+                    directories.push(path);
+                }
+                if files.len() + directories.len() > FILES_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(Self { files })
+    }
+
+    /// The files that differ, are new or are gone in `after`, in order.
+    pub(crate) fn changed(&self, after: &Self) -> Vec<PathBuf> {
+        let new_or_other =
+            after.files.iter().filter(|(path, stamp)| self.files.get(*path) != Some(stamp));
+        let gone = self.files.keys().filter(|path| !after.files.contains_key(*path));
+        let mut changed: Vec<PathBuf> =
+            new_or_other.map(|(path, _)| path).chain(gone).cloned().collect();
+        changed.sort();
+        changed
+    }
+
+    /// Whether the tree had this file.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.files.contains_key(path)
+    }
+}
+
+impl Stamp {
+    fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            bytes: meta.len(),
+            mode: meta.mode(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            inode: meta.ino(),
+        }
+    }
+}
+
+fn is_made_by_tools(root: &Path, path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    NOT_SOURCES.contains(&name) || root.join(path).join(CACHE_TAG).exists()
+}
+
+/// The directories that the `.gitignore` at the root names without a pattern.
+fn ignored(root: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
+    let plain = |line: &&str| !line.is_empty() && !line.contains(['*', '?', '[', '!', '#', '\\']);
+    let lines = text.lines().map(|line| line.trim().trim_matches('/')).filter(plain);
+    lines.map(PathBuf::from).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_changed_or_removed_is_found_and_builds_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let write = |path: &str, text: &str| {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), text).unwrap();
+        };
+        write("src/a.rs", "a");
+        write("src/b.rs", "b");
+        write("src/gone.rs", "g");
+        write(".gitignore", "/out/\n*.log\n");
+        let before = Tree::of(root).unwrap();
+        write("src/a.rs", "aa");
+        write("src/new/c.rs", "c");
+        write("target/debug/x", "x");
+        write("out/y", "y");
+        write("cache/CACHEDIR.TAG", "");
+        write(".git/index", "i");
+        fs::remove_file(root.join("src/gone.rs")).unwrap();
+        let after = Tree::of(root).unwrap();
+        let changed: Vec<String> =
+            before.changed(&after).iter().map(|path| path.display().to_string()).collect();
+        assert_eq!(changed, ["src/a.rs", "src/gone.rs", "src/new/c.rs"]);
+        assert!(after.has(Path::new("src/b.rs")) && !after.has(Path::new("src/gone.rs")));
+        assert_eq!(Tree::of(&root.join("no such")), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! What runs of one host share: the account, and turns to start.
+
+use std::num::NonZeroUsize;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use orchestrator_claude::{Account, ClaudeReviewer, ClaudeRunner, Starts};
+use orchestrator_core::port::{Reviewer as _, Runner as _};
+use orchestrator_core::{Cost, Interruption, Outcome, StageKind};
+
+use crate::support::change;
+use crate::{BEGIN, FINAL, read, set_up};
+
+fn in_seconds(seconds: u64) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    (now + Duration::from_secs(seconds)).as_secs()
+}
+
+fn usage_limit(outcome: &Outcome) -> u64 {
+    match outcome {
+        Outcome::Interrupted { reason: Interruption::UsageLimit, retry_at: Some(at) } => at.0,
+        Outcome::Passed
+        | Outcome::Rejected { .. }
+        | Outcome::Question { .. }
+        | Outcome::Interrupted { .. }
+        | Outcome::Fatal { .. } => panic!("{outcome:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_usage_limit_that_one_run_hits_keeps_all_others_from_starting() {
+    let reset = in_seconds(3_600);
+    let limit = format!(
+        r#"echo '{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{reset},"rateLimitType":"five_hour"}}}}'
+echo '{{"type":"assistant","error":"rate_limit","message":{{"content":[]}}}}'
+echo '{{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"limit"}}'"#
+    );
+    let (place, mut config) = set_up(StageKind::Run, "hits", &format!("{BEGIN}\n{limit}\nexit 1"));
+    let account = Account::at(place.beside("host/account.json"));
+    config.account = Some(account.clone());
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert!(usage_limit(&end.outcome) >= reset * 1_000);
+    assert!(account.path().exists());
+
+    let (other, mut config) = set_up(StageKind::Run, "other", "touch ../started");
+    config.account = Some(account.clone());
+    let end = ClaudeRunner::new(config.clone()).run(&other.cx).await;
+    // Not all that wait for the window come back at the same moment.
+    assert!((reset * 1_000..reset * 1_000 + 20_000).contains(&usage_limit(&end.outcome)));
+    assert_eq!(end.cost, Cost::NONE);
+    let review = ClaudeReviewer::new(config).review(&other.cx, &change()).await;
+    usage_limit(&review.judgement.unwrap_err());
+    assert!(!other.beside("started").exists());
+}
+
+#[tokio::test]
+async fn a_share_of_the_usage_window_is_left_to_the_person() {
+    let reset = in_seconds(3_600);
+    let windows = format!(
+        r#"echo '{{"type":"rate_limit_event","rate_limit_info":{{"status":"allowed","resetsAt":{reset},"unifiedWindows":{{"five_hour":{{"utilization":0.9,"resetsAt":{reset},"status":"allowed"}}}}}}}}'"#
+    );
+    let body = format!("echo x >> ../starts\n{BEGIN}\n{windows}\n{FINAL}");
+    let (place, mut config) = set_up(StageKind::Run, "share", &body);
+    config.account = Some(Account::at(place.beside("account.json")).leaving(0.2));
+    let runner = ClaudeRunner::new(config);
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    usage_limit(&runner.run(&place.cx).await.outcome);
+    assert_eq!(read(&place.beside("starts")), "x\n");
+}
+
+#[tokio::test]
+async fn only_so_many_programs_start_at_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("lock");
+    let starting = format!("mkdir {0} && sleep 0.05 && rmdir {0} || exit 9", lock.display());
+    // What they do once they have begun goes on side by side.
+    let body = format!("{starting}\n{BEGIN}\nsleep 0.2\n{FINAL}");
+    let starts = Starts::at_once(NonZeroUsize::MIN);
+    let mut runs = tokio::task::JoinSet::new();
+    for number in 0..6 {
+        let (place, mut config) = set_up(StageKind::Run, &format!("start-{number}"), &body);
+        config.starts = starts.clone();
+        runs.spawn(async move {
+            let place = place;
+            ClaudeRunner::new(config).run(&place.cx).await.outcome
+        });
+    }
+    assert!(runs.join_all().await.iter().all(|outcome| *outcome == Outcome::Passed));
+}
