@@ -33,6 +33,7 @@ mod keep;
 mod locks;
 mod marker;
 mod names;
+mod pool;
 mod repository;
 mod rules;
 mod run;

@@ -43,6 +43,12 @@ pub struct GitConfig {
     pub files_max: usize,
     /// The largest file that a change may bring.
     pub file_bytes_max: u64,
+    /// The most worktrees that are left to later tasks when theirs are done; with 0 each task gets a
+    /// new one. [`GitRun::clear_spares`] removes them.
+    pub spares_max: usize,
+    /// Ignored files that stay when a worktree goes from one task to another, as patterns of
+    /// `.gitignore`: build caches that may be shared. All others are removed.
+    pub caches: Vec<String>,
     /// The git program.
     pub program: OsString,
     /// The name that commits bear.
@@ -67,6 +73,8 @@ impl GitConfig {
             diff_bytes_max: 256 << 10,
             files_max: 10_000,
             file_bytes_max: 20 << 20,
+            spares_max: 16,
+            caches: Vec::new(),
             program: OsString::from("git"),
             author_name: "orchestrator".to_owned(),
             author_email: "orchestrator@localhost".to_owned(),
@@ -151,6 +159,14 @@ impl GitRun {
             adding: tokio::sync::Mutex::default(),
             programs: Mutex::default(),
         })))
+    }
+
+    /// Removes the worktrees that no task has and that the next ones would get: when a run is over.
+    ///
+    /// # Errors
+    /// [`GitError::Io`] when one could not be removed.
+    pub async fn clear_spares(&self) -> Result<(), GitError> {
+        self.0.clear_pool(true).await
     }
 
     /// The branch that changes are merged into, without `refs/heads/`.

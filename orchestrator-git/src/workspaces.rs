@@ -101,7 +101,9 @@ impl Inner {
             base: base.clone(),
             sealed: sealed.filter(|(sealed, _)| *sealed == start),
             start,
+            is_anew: false,
         };
+        let marker = if marker.is_some() { marker } else { self.pool_out(&place).await? };
         self.check_out(&place, marker.as_ref(), what).await?;
         self.note_programs(&place.slug).await?;
         Ok(workspace(&place, &base, false))
@@ -148,7 +150,7 @@ impl Inner {
         Ok(differing)
     }
 
-    /// Keeps what the workspace holds, and removes it.
+    /// Keeps what the workspace holds, and leaves its worktree to the next task, or removes it.
     async fn release_place(&self, slug: &str) -> Result<(), GitError> {
         let place = self.place(slug);
         let turn = self.turn(slug);
@@ -162,6 +164,11 @@ impl Inner {
             let head = self.head().await?;
             let fallback = (&head, 0, FencingToken(0));
             self.keep_leftover(&place, marker.as_ref(), fallback).await?;
+            if let Some(marker) = &marker
+                && self.pool_in(&place, marker)?
+            {
+                return Ok(());
+            }
         }
         self.remove(&place).await
     }
@@ -184,6 +191,7 @@ impl Inner {
                 failed = Some(err);
             }
         }
+        self.clear_pool(false).await?;
         self.forget_missing().await?;
         failed.map_or(Ok(()), Err)
     }
@@ -200,6 +208,7 @@ impl Inner {
             base: start.clone(),
             start: start.clone(),
             sealed: None,
+            is_anew: true,
         };
         self.check_out(&place, marker.as_ref(), what).await?;
         Ok(workspace(&place, &start, false))

@@ -44,6 +44,8 @@ pub(crate) struct Checkout {
     pub(crate) base: Oid,
     pub(crate) start: Oid,
     pub(crate) sealed: Option<(Oid, u32)>,
+    /// Whether ignored files are somebody else's, so that they are removed too.
+    pub(crate) is_anew: bool,
 }
 
 impl Inner {
@@ -70,6 +72,7 @@ impl Inner {
         fs::create_dir_all(&place.dir).map_err(GitError::io(&place.dir, "made"))?;
         let known = old.map(|old| old.name.clone()).unwrap_or_default();
         let is_known = self.is_registered(place, &known);
+        let is_anew = what.is_anew || old.is_none_or(|old| !old.is_ready);
         let mut marker = Marker {
             token: what.token,
             attempt: what.attempt,
@@ -82,7 +85,7 @@ impl Inner {
         marker.write(&place.marker)?;
         if is_known {
             self.link(place, &marker.name)?;
-            self.reset(place, &marker.start).await?;
+            self.reset(place, &marker.start, is_anew).await?;
             self.detach(&marker.name, &marker.start).await?;
         } else {
             marker.name = self.add(place, &marker.start).await?;
@@ -146,18 +149,25 @@ impl Inner {
         made.and_then(|mut file| file.write_all(&text)).map_err(GitError::io(&link, "written"))
     }
 
-    /// Makes the files those of the commit: others are removed, except ignored ones.
-    async fn reset(&self, place: &Place, start: &Oid) -> Result<(), GitError> {
+    /// Makes the files those of the commit: others are removed, ignored ones only where the workspace
+    /// is made anew, and then all but the caches.
+    async fn reset(&self, place: &Place, start: &Oid, is_anew: bool) -> Result<(), GitError> {
         if self.read_tree(place, start).await.is_err() {
             // Most likely the index is damaged, or a directory is read-only.
             remove_if_there(&place.index)?;
             make_writable(&place.tree);
             self.read_tree(place, start).await?;
         }
-        let clean = || self.git.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]);
-        if self.git.ask(clean().await?).await?.code != 0 {
+        let clean = self.git.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
+        let clean = if is_anew {
+            let caches = self.config.caches.iter().map(|cache| format!("--exclude={cache}"));
+            clean.arg("-x").args(caches)
+        } else {
+            clean
+        };
+        if self.git.ask(clean.clone()).await?.code != 0 {
             make_writable(&place.tree);
-            self.git.run(clean().await?).await?;
+            self.git.run(clean).await?;
         }
         Ok(())
     }
@@ -273,7 +283,7 @@ impl Inner {
 /// How the names of directories begin that are being removed.
 pub(crate) const TRASH: &str = ".trash-";
 
-fn unique() -> String {
+pub(crate) fn unique() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{}-{}", now.as_nanos(), std::process::id())
 }

@@ -8,6 +8,7 @@ mod killed;
 mod locks;
 mod merging;
 mod opening;
+mod pool;
 mod sealing;
 mod workspaces;
 mod world;
