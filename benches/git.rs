@@ -4,7 +4,7 @@
 //! process and of every git that it started, so that they hold on a machine that is busy; both sides
 //! of a ratio are taken in turns in one run.
 #![expect(clippy::print_stdout, reason = "a bench prints")]
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
+#![expect(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,14 @@ impl Bench {
             let file = tree.join(format!("src/part{}/file{}.txt", number, number * 50));
             fs::write(file, format!("changed by {number}\n")).unwrap();
             git(&tree, &["commit", "-qam", "change"]);
-            git(&self.repo, &["update-ref", &format!("refs/heads/tip{number}"), &git(&tree, &["rev-parse", "HEAD"])]);
+            git(
+                &self.repo,
+                &[
+                    "update-ref",
+                    &format!("refs/heads/tip{number}"),
+                    &git(&tree, &["rev-parse", "HEAD"]),
+                ],
+            );
             git(&tree, &["rev-parse", "HEAD"])
         };
         let tips = (0..ROUNDS * MERGES).map(make).collect();

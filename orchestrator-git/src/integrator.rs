@@ -81,30 +81,28 @@ fn token_of(fence: &Ref) -> Result<FencingToken, GitError> {
     })
 }
 
-/// How the fence and the branch stand.
-struct Standing {
-    fence: Option<Ref>,
-    branch: Ref,
-}
-
 impl Inner {
+    /// The name of the blob that the fence of this lease points to.
+    pub(crate) fn fence_blob(&self, token: FencingToken) -> Oid {
+        self.git.format.name_of("blob", token.to_string().as_bytes())
+    }
+
     async fn raise_fence(&self, task: &TaskId, token: FencingToken) -> Result<(), GitError> {
         let name = self.refs.fence(task);
-        let blob = self.git.plumbing(["hash-object", "-w", "--stdin"]).stdin(token.to_string());
-        let blob = self.git.run(blob).await?;
-        let blob = Oid::parse(&blob.text()).ok_or_else(|| blob.unexpected("hash-object"))?;
+        let blob = self.git.write_object("blob", token.to_string().into_bytes()).await?;
         let mut tries = 0;
         loop {
-            let old = self.git.find_ref(&name).await?;
+            let old = self.git.tip(&name).await?;
             if let Some(old) = &old
-                && token_of(old)? >= token
+                && (*old == blob || self.token_at(&name, old).await? >= token)
             {
                 return Ok(());
             }
             let none = blob.none_like();
-            let expected = old.as_ref().map_or(&none, |old| &old.oid);
+            let expected = old.as_ref().unwrap_or(&none);
             let moved = self.git.transact(&format!("update {name} {blob} {expected}\n")).await?;
             if moved.code == 0 {
+                self.note_fence(blob, token);
                 return Ok(());
             }
             // Somebody else moved it: look again.
@@ -115,6 +113,20 @@ impl Inner {
         }
     }
 
+    /// The number in the blob that a fence points to.
+    async fn token_at(&self, name: &str, blob: &Oid) -> Result<FencingToken, GitError> {
+        if let Some(known) = self.known_fence(blob) {
+            return Ok(known);
+        }
+        let answer = self.git.run(self.git.plumbing(["cat-file", "blob", blob.as_str()])).await?;
+        let token = token_in(&answer.stdout).ok_or_else(|| GitError::Unexpected {
+            command: "cat-file".to_owned(),
+            answer: format!("{name} holds no number"),
+        })?;
+        self.note_fence(blob.clone(), token);
+        Ok(token)
+    }
+
     async fn propose_merge(
         &self,
         task: &TaskSpec,
@@ -123,14 +135,9 @@ impl Inner {
     ) -> Result<Proposal, GitError> {
         self.make_branch().await?;
         let (change, base) = (Oid::of(&candidate.change)?, Oid::of(&candidate.base)?);
-        let [onto, onto_tree, tree] = self
-            .git
-            .resolve([
-                &self.integration,
-                &format!("{}^{{tree}}", self.integration),
-                &format!("{change}^{{tree}}"),
-            ])
-            .await?;
+        let onto = self.git.tip(&self.integration).await?;
+        let onto = onto.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
+        let (onto_tree, tree) = (self.git.tree_of(&onto).await?, self.git.tree_of(&change).await?);
         if onto == base && (tree != onto_tree || self.config.allow_empty) {
             // The candidate stands on the target already, and is the one commit that is wanted.
             let intent = MergeIntent { onto: onto.to_change(), merged: change.to_change() };
@@ -150,12 +157,14 @@ impl Inner {
                 return Ok(Proposal::AlreadyThere);
             }
         }
-        // The target's renames may have led the change to other paths.
-        let entries = self.changed(onto_tree.as_str(), merged.as_str()).await?;
-        let broken = self.rules(task.scope.as_ref()).broken_by_paths(&entries);
-        if !broken.is_empty() {
-            let feedback = conflict::out_of_bounds(&broken);
-            return Ok(Proposal::Conflict { feedback });
+        if task.scope.is_some() || self.config.protected.is_some() {
+            // The target's renames may have led the change to other paths.
+            let entries = self.changed(onto_tree.as_str(), merged.as_str()).await?;
+            let broken = self.rules(task.scope.as_ref()).broken_by_paths(&entries);
+            if !broken.is_empty() {
+                let feedback = conflict::out_of_bounds(&broken);
+                return Ok(Proposal::Conflict { feedback });
+            }
         }
         let text = message(
             &format!("task {}", task.id),
@@ -203,27 +212,26 @@ impl Inner {
         intent: &MergeIntent,
     ) -> Result<Applied, GitError> {
         let (onto, merged) = (Oid::of(&intent.onto)?, Oid::of(&intent.merged)?);
+        let (fence, blob) = (self.refs.fence(task), self.fence_blob(token));
         let mut tries = 0;
         loop {
-            let standing = self.standing(task).await?;
-            let Some(fence) = standing.fence.filter(|fence| token_in(&fence.raw) == Some(token))
-            else {
+            if self.git.tip(&fence).await?.as_ref() != Some(&blob) {
                 return Ok(Applied::Fenced);
-            };
-            if standing.branch.oid != onto {
+            }
+            let branch = self.git.tip(&self.integration).await?;
+            let branch =
+                branch.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
+            if branch != onto {
                 // A transaction may have gone through and its answer been lost.
-                let branch = standing.branch.oid.as_str();
-                let is_in = self.git.is_ancestor(merged.as_str(), branch).await?;
+                let is_in = self.git.is_ancestor(merged.as_str(), branch.as_str()).await?;
                 return Ok(if is_in { Applied::Merged } else { Applied::Moved });
             }
-            if let Some(worktree) = standing.branch.worktree {
+            if let Some(worktree) = self.git.checked_out(&self.integration).await? {
                 let branch = self.integration.trim_start_matches("refs/heads/").to_owned();
                 return Err(GitError::BranchCheckedOut { branch, worktree });
             }
             let lines = format!(
-                "verify {} {}\nupdate {} {merged} {onto}\nupdate {} {merged}\n",
-                fence.name,
-                fence.oid,
+                "verify {fence} {blob}\nupdate {} {merged} {onto}\nupdate {} {merged}\n",
                 self.integration,
                 self.refs.merged()
             );
@@ -237,18 +245,6 @@ impl Inner {
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    }
-
-    async fn standing(&self, task: &TaskId) -> Result<Standing, GitError> {
-        let fence = self.refs.fence(task);
-        let mut refs = self.git.refs(&[&self.integration, &fence]).await?;
-        let mut take = |name: &str| {
-            let at = refs.iter().position(|found| found.name == name)?;
-            Some(refs.swap_remove(at))
-        };
-        let branch = take(&self.integration)
-            .ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
-        Ok(Standing { fence: take(&fence), branch })
     }
 }
 

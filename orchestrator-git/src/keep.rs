@@ -75,12 +75,12 @@ impl Inner {
             let kept = self.set_aside(place, &place.tree)?;
             return Ok(Some(kept.display().to_string()));
         };
-        let [known] = self.git.resolve([&format!("{start}^{{tree}}")]).await?;
+        let known = self.git.tree_of(start).await?;
         if tree == known {
             return Ok(None);
         }
         if let Some((sealed, _)) = marker.and_then(|marker| marker.sealed.as_ref()) {
-            let [known] = self.git.resolve([&format!("{sealed}^{{tree}}")]).await?;
+            let known = self.git.tree_of(sealed).await?;
             if tree == known {
                 return Ok(None);
             }
@@ -99,12 +99,11 @@ impl Inner {
         (attempt, token): (u32, FencingToken),
     ) -> Result<String, GitError> {
         let name = self.refs.kept(&place.slug, &format!("{attempt}-{token}"));
-        let old = self.git.find_ref(&name).await?;
-        if let Some(old) = &old {
-            let [known] = self.git.resolve([&format!("{}^{{tree}}", old.oid)]).await?;
-            if known == *tree {
-                return Ok(name);
-            }
+        let old = self.git.tip(&name).await?;
+        if let Some(old) = &old
+            && self.git.tree_of(old).await? == *tree
+        {
+            return Ok(name);
         }
         let head = match worktree {
             Some(worktree) => self.head_of_worktree(worktree).await?,
@@ -112,7 +111,7 @@ impl Inner {
         };
         let mut parents = vec![start];
         parents.extend(head.as_ref().filter(|head| *head != start));
-        parents.extend(old.as_ref().map(|old| &old.oid));
+        parents.extend(&old);
         let subject = format!("kept: work of {} that is in no change", place.slug);
         let trailers = [
             ("Orchestrator-Run", self.config.run.as_str()),
@@ -121,7 +120,7 @@ impl Inner {
         ];
         let commit = self.git.commit(tree, &parents, &message(&subject, &trailers)).await?;
         let none = commit.none_like();
-        let expected = old.as_ref().map_or(&none, |old| &old.oid);
+        let expected = old.as_ref().unwrap_or(&none);
         let moved = self.git.transact(&format!("update {name} {commit} {expected}\n")).await?;
         if moved.code == 0 { Ok(name) } else { Err(moved.failed("update-ref")) }
     }

@@ -49,8 +49,17 @@ impl Marker {
         })
     }
 
-    /// Writes the marker in place of the old one, at once.
+    /// Writes the marker in place of the old one, at once; it is on the disk then.
     pub(crate) fn write(&self, path: &Path) -> Result<(), GitError> {
+        replace(path, self.text().as_bytes()).map_err(GitError::io(path, "written"))
+    }
+
+    /// The same where it does no harm when a machine that goes down loses it.
+    pub(crate) fn note(&self, path: &Path) -> Result<(), GitError> {
+        renew(path, self.text().as_bytes())
+    }
+
+    fn text(&self) -> String {
         let state = if self.is_ready { "ready" } else { "opening" };
         let mut text = format!(
             "token {}\nattempt {}\nbase {}\nstart {}\nname {}\nstate {state}\n",
@@ -60,7 +69,7 @@ impl Marker {
             let line = format!("sealed {change} {attempt}\n");
             text.push_str(&line);
         }
-        replace(path, text.as_bytes()).map_err(GitError::io(path, "written"))
+        text
     }
 
     /// Whether all that the agent did is in the sealed change, so that what differs from it comes
@@ -68,6 +77,13 @@ impl Marker {
     pub(crate) fn is_judged_only(&self) -> bool {
         self.sealed.as_ref().is_some_and(|(_, attempt)| *attempt == self.attempt)
     }
+}
+
+/// Writes a file in place of the old one, at once; when the machine goes down it may be lost.
+pub(crate) fn renew(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
+    let new = path.with_extension("new");
+    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
+    written.map_err(GitError::io(path, "written"))
 }
 
 /// Writes a file whole or not at all.

@@ -1,7 +1,7 @@
 //! Worktrees that are used again: a task that is done leaves its worktree to the next one.
 //!
-//! A spare worktree lies below `.pool`, as its last task left it; what was worth keeping has been
-//! kept. Whoever takes it has it reset, and what the last task ignored removed but for the declared
+//! A spare worktree lies below `.pool`, as its last task left it, together with git's own directory of
+//! it: git does not know it while nobody has it. What was worth keeping has been kept. Whoever takes it has it reset, and what the last task ignored removed but for the declared
 //! caches. A reset writes only what differs, where a new checkout writes every file.
 
 use std::fs;
@@ -10,13 +10,16 @@ use std::path::PathBuf;
 use tracing::debug;
 
 use crate::error::GitError;
-use crate::marker::{Marker, replace};
+use crate::marker::{Marker, renew};
 use crate::names::{Place, bytes_of};
 use crate::run::Inner;
 use crate::worktree::{remove_if_there, unique};
 
 /// The directory of spare worktrees.
 const POOL: &str = ".pool";
+
+/// The name of git's own directory in a spare worktree.
+pub(crate) const ADMIN: &str = "admin";
 
 impl Inner {
     fn pool(&self) -> PathBuf {
@@ -36,8 +39,7 @@ impl Inner {
     ///
     /// What was in it has been kept before.
     pub(crate) fn pool_in(&self, place: &Place, marker: &Marker) -> Result<bool, GitError> {
-        if self.spares().len() >= self.config.spares_max
-            || !self.is_registered(place, &marker.name)
+        if self.spares().len() >= self.config.spares_max || !self.is_registered(place, &marker.name)
         {
             return Ok(false);
         }
@@ -48,7 +50,14 @@ impl Inner {
         fs::create_dir_all(self.pool()).map_err(GitError::io(&self.pool(), "made"))?;
         let slot = Place::new(&self.pool(), &unique());
         fs::rename(&place.dir, &slot.dir).map_err(GitError::io(&place.dir, "moved"))?;
-        self.tie(&slot, &marker.name)?;
+        let admin = self.admin(&marker.name);
+        if let Err(err) = fs::rename(&admin, slot.dir.join(ADMIN)) {
+            // The repository may lie on another disk; then nothing is gained by keeping it.
+            debug!(error = %err, "a worktree cannot be used again");
+            fs::rename(&slot.dir, &place.dir).map_err(GitError::io(&slot.dir, "moved"))?;
+            return Ok(false);
+        }
+        self.drop_empty();
         Ok(true)
     }
 
@@ -58,14 +67,16 @@ impl Inner {
             return Ok(None);
         }
         for slot in self.spares() {
-            let known = Marker::read(&slot.marker);
-            let Some(marker) = known.filter(|known| self.is_registered(&slot, &known.name)) else {
-                self.discard_spare(&slot).await?;
+            let known = Marker::read(&slot.marker).filter(|_| is_whole(&slot));
+            let Some(mut marker) = known else {
+                self.discard(&slot.dir).await?;
                 continue;
             };
             // Another call may be quicker.
             if fs::rename(&slot.dir, &place.dir).is_ok() {
-                self.tie(place, &marker.name)?;
+                let _turn = self.adding.lock().await;
+                marker.name = format!("tree-{}", unique());
+                self.register(place, &marker.name)?;
                 debug!(workspace = %place.slug, "a worktree is used again");
                 return Ok(Some(marker));
             }
@@ -73,27 +84,32 @@ impl Inner {
         Ok(None)
     }
 
-    /// Removes spare worktrees that git does not know any more, or all of them.
+    /// Removes spare worktrees that cannot be used, or all of them.
     pub(crate) async fn clear_pool(&self, is_all: bool) -> Result<(), GitError> {
         for slot in self.spares() {
-            let known = Marker::read(&slot.marker);
-            let is_good = known.is_some_and(|known| self.is_registered(&slot, &known.name));
-            if is_all || !is_good {
-                self.discard_spare(&slot).await?;
+            if is_all || !is_whole(&slot) {
+                self.discard(&slot.dir).await?;
             }
         }
         Ok(())
     }
 
-    async fn discard_spare(&self, slot: &Place) -> Result<(), GitError> {
-        if slot.dir.exists() { self.remove(slot).await } else { Ok(()) }
-    }
-
-    /// Tells git where a worktree lies now.
-    fn tie(&self, place: &Place, name: &str) -> Result<(), GitError> {
-        let gitdir = self.admin(name).join("gitdir");
+    /// Has git know a worktree again.
+    fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
+        let (spare, admin) = (place.dir.join(ADMIN), self.admin(name));
+        if let Some(dir) = admin.parent() {
+            fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
+        }
+        // Before git can see it, so that it is never taken for a worktree at another place.
         let mut text = bytes_of(&place.tree.join(".git")).to_vec();
         text.push(b'\n');
-        replace(&gitdir, &text).map_err(GitError::io(&gitdir, "written"))
+        renew(&spare.join("gitdir"), &text)?;
+        fs::rename(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
+        self.link(place, name)
     }
+}
+
+/// Whether all of a spare worktree is there.
+fn is_whole(slot: &Place) -> bool {
+    slot.is_real() && slot.dir.join(ADMIN).join("commondir").is_file()
 }

@@ -1,5 +1,6 @@
 //! The handle of a repository: finding it, refusing what is none, and the calls that all parts use.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +9,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crate::error::GitError;
 use crate::exec::{Answer, Call, Caller};
 use crate::names::{Oid, Place, path_of};
+use crate::objects::Format;
 use crate::shield::{Shield, Stamp};
 
 /// The oldest git that is supported.
 const VERSION_MIN: (u32, u32) = (2, 39);
+
+/// Most commits whose trees are remembered.
+const TREES_MAX: usize = 4096;
 
 /// A repository that was found, and how git is called on it.
 #[derive(Debug)]
@@ -25,7 +30,11 @@ pub(crate) struct Git {
     pub(crate) dir: PathBuf,
     /// The directory with the HEAD and index of that checkout.
     pub(crate) checkout_dir: PathBuf,
+    pub(crate) is_bare: bool,
+    pub(crate) format: Format,
     version: (u32, u32),
+    /// The trees of commits that were looked at.
+    trees: Mutex<HashMap<Oid, Oid>>,
     shield: Mutex<Option<(Stamp, Arc<Shield>)>>,
     empty_tree: OnceLock<Oid>,
 }
@@ -54,21 +63,20 @@ impl Git {
             return Err(no_repository("it is no directory"));
         }
         let version = version(&caller, &path_real).await?;
-        let ask = |what: &'static str| {
-            Call::new(&path_real, ["rev-parse", "--path-format=absolute", what])
+        let ask = |what: &[&'static str]| {
+            Call::new(&path_real, ["rev-parse", "--path-format=absolute"]).args(what)
         };
-        let found = caller.ask(&ask("--git-common-dir")).await?;
+        let asked = ["--show-object-format", "--is-bare-repository", "--git-common-dir"];
+        let found = caller.ask(&ask(&asked)).await?;
         if found.code != 0 {
             return Err(no_repository(&found.stderr));
         }
-        let dir = real(&line(&found))?;
-        let own = caller.run(&ask("--absolute-git-dir")).await?;
-        let checkout_dir = real(&line(&own))?;
-        let is_bare = caller.run(&ask("--is-bare-repository")).await?.text() == "true";
+        let (format, is_bare, dir) = description(&found)?;
+        let dir = real(&dir)?;
         let top = if is_bare {
             dir.clone()
         } else {
-            let top = caller.ask(&ask("--show-toplevel")).await?;
+            let top = caller.ask(&ask(&["--show-toplevel"])).await?;
             if top.code != 0 {
                 return Err(no_repository(&top.stderr));
             }
@@ -78,11 +86,23 @@ impl Git {
         if top != path_real {
             return Err(GitError::NotTopLevel { path: path.to_owned(), top });
         }
+        let own = caller.run(&ask(&["--absolute-git-dir"])).await?;
+        let checkout_dir = real(&line(&own))?;
         caller.lock_roots.worktrees = dir.join("worktrees");
         let checkout = (!is_bare).then_some(top);
-        let (shield, empty_tree) = (Mutex::new(None), OnceLock::new());
-        let path = path_real;
-        Ok(Self { caller, path, checkout, dir, checkout_dir, version, shield, empty_tree })
+        Ok(Self {
+            caller,
+            path: path_real,
+            checkout,
+            dir,
+            checkout_dir,
+            is_bare,
+            format,
+            version,
+            trees: Mutex::default(),
+            shield: Mutex::new(None),
+            empty_tree: OnceLock::new(),
+        })
     }
 
     pub(crate) fn has(&self, major: u32, minor: u32) -> bool {
@@ -209,19 +229,25 @@ impl Git {
         Ok(self.empty_tree.get_or_init(|| tree).clone())
     }
 
-    /// Makes a commit of a tree.
-    pub(crate) async fn commit(
-        &self,
-        tree: &Oid,
-        parents: &[&Oid],
-        message: &str,
-    ) -> Result<Oid, GitError> {
-        let mut call = self.plumbing(["commit-tree", tree.as_str()]);
-        for parent in parents {
-            call = call.arg("-p").arg(parent.as_str());
+    /// The tree of a commit.
+    pub(crate) async fn tree_of(&self, commit: &Oid) -> Result<Oid, GitError> {
+        let trees = || self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = trees().get(commit).cloned();
+        if let Some(known) = known {
+            return Ok(known);
         }
-        let answer = self.run(call.stdin(message)).await?;
-        Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("commit-tree"))
+        let [tree] = self.resolve([&format!("{commit}^{{tree}}")]).await?;
+        self.note_tree(commit, &tree);
+        Ok(tree)
+    }
+
+    /// Remembers the tree of a commit.
+    pub(crate) fn note_tree(&self, commit: &Oid, tree: &Oid) {
+        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
+        if trees.len() >= TREES_MAX {
+            trees.clear();
+        }
+        trees.insert(commit.clone(), tree.clone());
     }
 
     /// Whether the first commit is the second or one of those before it.
@@ -234,6 +260,20 @@ impl Git {
             _ => Err(answer.failed("merge-base")),
         }
     }
+}
+
+/// What `rev-parse` says of a repository: its format, whether it is bare, and where it lies.
+fn description(answer: &Answer) -> Result<(Format, bool, PathBuf), GitError> {
+    let text = answer.stdout.strip_suffix(b"\n").unwrap_or(&answer.stdout);
+    let mut lines = text.splitn(3, |byte| *byte == b'\n');
+    let format = match lines.next() {
+        Some(b"sha1") => Format::Sha1,
+        Some(b"sha256") => Format::Sha256,
+        Some(_) | None => return Err(answer.unexpected("rev-parse")),
+    };
+    let is_bare = lines.next() == Some(b"true");
+    let dir = lines.next().ok_or_else(|| answer.unexpected("rev-parse"))?;
+    Ok((format, is_bare, path_of(dir)))
 }
 
 /// The one line of an answer, which may hold any byte but a line break.

@@ -7,14 +7,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use orchestrator_core::{RunId, Scope};
+use orchestrator_core::{FencingToken, RunId, Scope};
 use tracing::warn;
 
 use crate::error::GitError;
 use crate::exec::Caller;
 use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
-use crate::repository::{Git, Ref};
+use crate::repository::Git;
 use crate::rules::listed;
 
 /// How a run uses a repository.
@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     places: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// Git's list of worktrees is added to by one call at a time.
     pub(crate) adding: tokio::sync::Mutex<()>,
+    /// The numbers in the blobs of fences.
+    fences: Mutex<HashMap<Oid, FencingToken>>,
     /// What the repository's configuration ran when a workspace was opened.
     programs: Mutex<HashMap<String, BTreeMap<String, String>>>,
 }
@@ -157,6 +159,7 @@ impl GitRun {
             branch: tokio::sync::OnceCell::new(),
             places: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
+            fences: Mutex::default(),
             programs: Mutex::default(),
         })))
     }
@@ -191,24 +194,22 @@ impl Inner {
     pub(crate) async fn make_branch(&self) -> Result<(), GitError> {
         let make = || async {
             let name = &self.integration;
-            let mut found = self.git.find_ref(name).await?;
-            if found.is_none() {
+            if self.git.tip(name).await?.is_none() {
                 let start = self.beginning().await?;
                 let made = self.git.transact(&format!("create {name} {start}\n")).await?;
-                found = self.git.find_ref(name).await?;
-                if found.is_none() {
+                if self.git.tip(name).await?.is_none() {
                     return Err(made.failed("update-ref"));
                 }
             }
-            refuse_checked_out(found, name)
+            refuse_checked_out(&self.git, name).await
         };
         self.branch.get_or_try_init(make).await.copied()
     }
 
     /// Where the branch stands that is merged into, or will when it is made.
     pub(crate) async fn head(&self) -> Result<Oid, GitError> {
-        match self.git.find_ref(&self.integration).await? {
-            Some(found) => Ok(found.oid),
+        match self.git.tip(&self.integration).await? {
+            Some(found) => Ok(found),
             None => self.beginning().await,
         }
     }
@@ -223,6 +224,15 @@ impl Inner {
     pub(crate) fn turn(&self, slug: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(places.entry(slug.to_owned()).or_default())
+    }
+
+    /// Remembers the number in the blob of a fence.
+    pub(crate) fn note_fence(&self, blob: Oid, token: FencingToken) {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner).insert(blob, token);
+    }
+
+    pub(crate) fn known_fence(&self, blob: &Oid) -> Option<FencingToken> {
+        self.fences.lock().unwrap_or_else(PoisonError::into_inner).get(blob).copied()
     }
 
     pub(crate) fn check_run(&self, run: &RunId) -> Result<(), GitError> {
@@ -306,32 +316,31 @@ async fn check_integration(
     name: &str,
     start: &Oid,
 ) -> Result<(), GitError> {
-    let found = git.find_ref(name).await?;
-    if found.is_none() {
+    if git.tip(name).await?.is_none() {
         refuse_gone(git, refs, name).await?;
         let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
         if tried.code != 0 {
             return Err(GitError::BranchName { branch: short(name) });
         }
     }
-    refuse_checked_out(found, name)
+    refuse_checked_out(git, name).await
 }
 
 /// Refuses to make a branch anew that the run has merged into: what was merged would be missing.
 async fn refuse_gone(git: &Git, refs: &Refs, name: &str) -> Result<(), GitError> {
-    match git.find_ref(&refs.merged()).await? {
+    match git.tip(&refs.merged()).await? {
         Some(last) => Err(GitError::BranchGone {
             branch: short(name),
-            last: last.oid.to_string(),
-            record: last.name,
+            last: last.to_string(),
+            record: refs.merged(),
         }),
         None => Ok(()),
     }
 }
 
 /// Refuses a branch that is checked out somewhere: moving it would pull the rug from under a person.
-fn refuse_checked_out(found: Option<Ref>, name: &str) -> Result<(), GitError> {
-    match found.and_then(|found| found.worktree) {
+async fn refuse_checked_out(git: &Git, name: &str) -> Result<(), GitError> {
+    match git.checked_out(name).await? {
         Some(worktree) => Err(GitError::BranchCheckedOut { branch: short(name), worktree }),
         None => Ok(()),
     }

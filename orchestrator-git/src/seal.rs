@@ -160,25 +160,23 @@ impl Inner {
         commit: &Oid,
     ) -> Result<(), GitError> {
         let (name, fence) = (self.refs.task(&ask.task.id), self.refs.fence(&ask.task.id));
-        let refs = self.git.refs(&[&name, &fence]).await?;
-        let find = |name: &str| refs.iter().find(|found| found.name == name);
         let mut lines = String::new();
-        if let Some(fence) = find(&fence) {
-            if crate::integrator::token_in(&fence.raw) != Some(ask.token) {
+        if let Some(stands) = self.git.tip(&fence).await? {
+            if stands != self.fence_blob(ask.token) {
                 let (slug, token) = (place.slug.clone(), ask.token);
                 return Err(GitError::WorkspaceLost { slug, token });
             }
-            let line = format!("verify {} {}\n", fence.name, fence.oid);
+            let line = format!("verify {fence} {stands}\n");
             lines.push_str(&line);
         }
-        let old = find(&name).map(|old| &old.oid);
-        if let Some(old) = old {
+        let old = self.git.tip(&name).await?;
+        if let Some(old) = &old {
             let kept = self.refs.kept(&place.slug, &format!("candidate-{}", old.short()));
             let line = format!("update {kept} {old}\n");
             lines.push_str(&line);
         }
         let none = commit.none_like();
-        let line = format!("update {name} {commit} {}\n", old.unwrap_or(&none));
+        let line = format!("update {name} {commit} {}\n", old.as_ref().unwrap_or(&none));
         lines.push_str(&line);
         let moved = self.git.transact(&lines).await?;
         if moved.code == 0 { Ok(()) } else { Err(moved.failed("update-ref")) }

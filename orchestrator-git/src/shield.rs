@@ -46,6 +46,8 @@ pub(crate) struct Shield {
     pub(crate) programs: BTreeMap<String, String>,
     /// Whether the configuration lies in more than one file.
     pub(crate) has_includes: bool,
+    /// Whether others must be able to write what is written.
+    pub(crate) is_shared: bool,
     /// Whether it converts the line endings of any file.
     pub(crate) converts_all: bool,
 }
@@ -86,6 +88,7 @@ impl Shield {
         let lower = shown_key.to_ascii_lowercase();
         let is_include = lower.starts_with("include.") || lower.starts_with("includeif.");
         self.has_includes |= is_include;
+        self.is_shared |= lower == "core.sharedrepository";
         self.converts_all |= matches!(lower.as_str(), "core.autocrlf" | "core.eol");
         let (section, _) = lower.split_once('.').unwrap_or((&lower, ""));
         let last = lower.rsplit('.').next().unwrap_or_default();

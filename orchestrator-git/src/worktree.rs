@@ -11,8 +11,9 @@ use tracing::warn;
 
 use crate::error::GitError;
 use crate::locks;
-use crate::marker::{Marker, replace};
+use crate::marker::{Marker, renew};
 use crate::names::{Oid, Place, bytes_of, path_of};
+use crate::pool::ADMIN;
 use crate::run::Inner;
 
 /// What operations under way leave in the directory of a worktree.
@@ -89,13 +90,13 @@ impl Inner {
             self.detach(&marker.name, &marker.start).await?;
         } else {
             marker.name = self.add(place, &marker.start).await?;
-            marker.write(&place.marker)?;
+            marker.note(&place.marker)?;
             self.read_tree(place, &marker.start).await?;
         }
         self.tidy(&marker.name).await?;
         let theirs = self.admin(&marker.name).join("index");
         let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
-        replace(&theirs, &ours).map_err(GitError::io(&theirs, "written"))?;
+        renew(&theirs, &ours)?;
         self.check_turn(place, marker.token)?;
         marker.is_ready = true;
         marker.write(&place.marker)
@@ -117,6 +118,7 @@ impl Inner {
             self.discard(&place.tree).await?;
         }
         remove_if_there(&place.index)?;
+        remove_if_there(&place.dir.join(ADMIN))?;
         let _turn = self.adding.lock().await;
         let add = ["worktree", "add", "-f", "-f", "--detach", "--no-checkout", "--"];
         let call = self.git.plumbing(add).arg(&place.tree).arg(start.as_str());
@@ -179,6 +181,9 @@ impl Inner {
 
     /// Sets the worktree's own HEAD, whatever branch an agent has put it on.
     async fn detach(&self, name: &str, start: &Oid) -> Result<(), GitError> {
+        if !self.git.has_ref_table() {
+            return renew(&self.admin(name).join("HEAD"), format!("{start}\n").as_bytes());
+        }
         let args = ["update-ref", "--no-deref", "HEAD", start.as_str()];
         let call = self.git.plumbing(args).env("GIT_DIR", self.admin(name));
         self.git.run(call.env("GIT_COMMON_DIR", &self.git.dir)).await.map(drop)
@@ -240,10 +245,14 @@ impl Inner {
     fn forget(&self, admins: Vec<PathBuf>) -> Result<(), GitError> {
         for admin in admins {
             fs::remove_dir_all(&admin).map_err(GitError::io(&admin, "removed"))?;
-            // Git itself removes the directory with its last entry.
-            if let Ok(()) = fs::remove_dir(self.git.dir.join("worktrees")) {}
         }
+        self.drop_empty();
         Ok(())
+    }
+
+    /// Removes the directory of worktrees when there is none, as git itself does.
+    pub(crate) fn drop_empty(&self) {
+        if let Ok(()) = fs::remove_dir(self.git.dir.join("worktrees")) {}
     }
 
     /// Moves a directory out of the way at once, and removes it then.

@@ -108,7 +108,6 @@ async fn check(world: &World, store: &Arc<dyn Store>) {
     let kept = world.refs();
     let kept = kept.lines().find(|name| name.contains("/kept/asks/")).unwrap();
     assert_eq!(world.show(&format!("{kept}:half done")), "by a task that asks");
-    world.run.clear_spares().await.unwrap();
     assert_eq!(git(&world.repo, ["worktree", "list"]).lines().count(), 1);
     assert_eq!(git(&world.repo, ["status", "--porcelain"]), "");
 }

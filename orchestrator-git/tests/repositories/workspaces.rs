@@ -163,7 +163,6 @@ async fn p19_releasing_and_retaining_keep_what_is_in_no_change() {
     let root = world.dir.path().join("work trees/r");
     assert!(!root.join("a").exists() && root.join("b/tree/half").exists());
     assert!(!root.join("c").exists());
-    world.run.clear_spares().await.unwrap();
     assert_eq!(world.show("refs/orchestrator/r/kept/a/1-1:half"), "a");
     assert_eq!(world.show("refs/orchestrator/r/kept/c/1-3:half"), "c");
     let worktrees = git(&world.repo, ["worktree", "list"]);

@@ -1,0 +1,92 @@
+//! Reading refs without starting git, where they lie in files.
+//!
+//! What is read here decides what to ask for; whether it still holds is checked by the transaction
+//! that git carries out.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use crate::error::GitError;
+use crate::names::{Oid, path_of};
+use crate::repository::Git;
+
+/// What a file says of a ref.
+enum Found {
+    Oid(Oid),
+    Missing,
+    /// Git knows more of such a thing.
+    Odd,
+}
+
+impl Git {
+    /// Where a ref stands.
+    pub(crate) async fn tip(&self, name: &str) -> Result<Option<Oid>, GitError> {
+        match self.read_ref(name) {
+            Found::Oid(oid) => Ok(Some(oid)),
+            Found::Missing => Ok(None),
+            Found::Odd => Ok(self.find_ref(name).await?.map(|found| found.oid)),
+        }
+    }
+
+    fn read_ref(&self, name: &str) -> Found {
+        if self.has_ref_table() {
+            return Found::Odd;
+        }
+        match fs::read_to_string(self.dir.join(name)) {
+            Ok(text) => Oid::parse(text.trim_end()).map_or(Found::Odd, Found::Oid),
+            Err(err) if is_missing(&err) => self.read_packed(name),
+            Err(_) => Found::Odd,
+        }
+    }
+
+    fn read_packed(&self, name: &str) -> Found {
+        let packed = match fs::read(self.dir.join("packed-refs")) {
+            Ok(packed) => packed,
+            Err(err) if is_missing(&err) => return Found::Missing,
+            Err(_) => return Found::Odd,
+        };
+        let lines = packed.split(|byte| *byte == b'\n');
+        let mut found = lines.filter_map(|line| {
+            let (oid, rest) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+            (rest == name).then(|| Oid::parse(oid)).flatten()
+        });
+        found.next().map_or(Found::Missing, Found::Oid)
+    }
+
+    /// Whether refs lie in tables that git alone reads.
+    pub(crate) fn has_ref_table(&self) -> bool {
+        self.dir.join("reftable").exists()
+    }
+
+    /// The worktree in which a branch is checked out.
+    pub(crate) async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>, GitError> {
+        if self.has_ref_table() {
+            return Ok(self.find_ref(branch).await?.and_then(|found| found.worktree));
+        }
+        let is_on = |head: PathBuf| {
+            let head = fs::read(head).unwrap_or_default();
+            let on = head.strip_prefix(b"ref:").map(<[u8]>::trim_ascii);
+            on == Some(branch.as_bytes())
+        };
+        if !self.is_bare && is_on(self.dir.join("HEAD")) {
+            let main = self.dir.parent().unwrap_or(&self.dir);
+            return Ok(Some(main.to_owned()));
+        }
+        for admin in fs::read_dir(self.dir.join("worktrees")).into_iter().flatten().flatten() {
+            if is_on(admin.path().join("HEAD")) {
+                let gitdir = fs::read(admin.path().join("gitdir")).unwrap_or_default();
+                let link = path_of(gitdir.trim_ascii());
+                return Ok(Some(link.parent().unwrap_or(&link).to_owned()));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn is_missing(err: &io::Error) -> bool {
+    matches!(
+        err.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory
+    )
+}
