@@ -92,6 +92,39 @@ pub enum GitError {
         /// The ref that says so.
         record: String,
     },
+    /// The branch tracks the file by which agents ask.
+    #[error(
+        "branch `{branch}` has a file `{file}` at its root, which an agent writes to ask a question, so that every task would end as one: \
+         rename it (`git mv {file} docs/{file}`) and commit that"
+    )]
+    QuestionFile {
+        /// The branch.
+        branch: String,
+        /// The file.
+        file: String,
+    },
+    /// Files of the branch are something else in the repository than in a checkout.
+    #[error(
+        "`{file}` has files stored by the filter `{filter}`, which is not run, so that tasks would see what is stored: store them plainly \
+         (for LFS, `git lfs migrate export`), or set `GitConfig::takes_stored`: tasks then see them as stored, and may not change them"
+    )]
+    StoredOtherwise {
+        /// The file of attributes.
+        file: String,
+        /// The filter.
+        filter: String,
+    },
+    /// The repository is a partial clone without files that are needed.
+    #[error(
+        "the repository is a partial clone that lacks {missing} objects of branch `{branch}`, and nothing is fetched meanwhile: \
+         `git fetch --refetch --no-filter` completes it"
+    )]
+    Incomplete {
+        /// The branch.
+        branch: String,
+        /// How many are missing.
+        missing: usize,
+    },
     /// The place for workspaces lies where it must not.
     #[error("workspaces cannot be in {}, {why}: choose a directory outside the repository", root.display())]
     Root {
@@ -206,6 +239,9 @@ impl GitError {
             | Self::NoTarget { .. }
             | Self::BranchName { .. }
             | Self::BranchIsTarget { .. }
+            | Self::QuestionFile { .. }
+            | Self::StoredOtherwise { .. }
+            | Self::Incomplete { .. }
             | Self::Root { .. }
             | Self::OtherRun { .. }
             | Self::NoFastForward { .. }

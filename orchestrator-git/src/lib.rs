@@ -35,6 +35,7 @@ mod marker;
 mod names;
 mod objects;
 mod pool;
+mod preflight;
 mod refs;
 mod repository;
 mod rules;

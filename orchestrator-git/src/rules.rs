@@ -1,6 +1,7 @@
 //! What a change may not hold. The rules look at the list of what differs, and at nothing else.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::path::{Component, Path};
 
 use orchestrator_core::Scope;
@@ -16,9 +17,15 @@ const LISTED_MAX: usize = 40;
 pub(crate) struct Rules<'a> {
     pub(crate) scope: Option<&'a Scope>,
     pub(crate) protected: Option<&'a Scope>,
+    pub(crate) forbidden: &'a Scope,
+    pub(crate) takes_keys: bool,
+    pub(crate) allow_mode_changes: bool,
     pub(crate) files_max: usize,
     pub(crate) file_bytes_max: u64,
 }
+
+/// How much of a new file is looked at for a private key.
+const LOOKED_AT_BYTES: usize = 8 << 10;
 
 impl Rules<'_> {
     /// The rules about paths that these entries break, in words.
@@ -43,6 +50,23 @@ impl Rules<'_> {
             broken.push(format!(
                 "Submodules may not change, and no repository may lie in the workspace (remove \
                  its `.git`, or the whole of it): {paths}"
+            ));
+        }
+        let unwanted = |entry: &Entry| is_new(entry) && self.forbidden.allows(&as_text(entry));
+        if let Some(paths) = paths_where(entries, unwanted) {
+            broken.push(format!(
+                "These files look like secrets or build outputs, which do not belong into a change \
+                 (remove them, or add them to `.gitignore`): {paths}"
+            ));
+        }
+        let changes_mode = |entry: &Entry| {
+            is_file(entry.old_mode) && is_file(entry.new_mode) && entry.old_mode != entry.new_mode
+        };
+        if !self.allow_mode_changes
+            && let Some(paths) = paths_where(entries, changes_mode)
+        {
+            broken.push(format!(
+                "These files were made executable, or no longer so (`chmod` them back): {paths}"
             ));
         }
         broken
@@ -70,8 +94,37 @@ impl Rules<'_> {
             let max = self.file_bytes_max;
             broken.push(format!("These files are larger than {max} bytes: {paths}"));
         }
+        let has_key = |entry: &Entry| {
+            is_new(entry) && is_file(entry.new_mode) && holds_key(&tree.join(path_of(&entry.path)))
+        };
+        if !self.takes_keys
+            && let Some(paths) = paths_where(entries, has_key)
+        {
+            broken.push(format!("These files hold private keys, remove them: {paths}"));
+        }
         broken
     }
+}
+
+const fn is_new(entry: &Entry) -> bool {
+    entry.old_mode == 0
+}
+
+const fn is_file(mode: u32) -> bool {
+    mode & 0o170_000 == 0o100_000
+}
+
+/// Whether a file begins with a private key in its usual dress.
+fn holds_key(path: &Path) -> bool {
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| {
+        file.take(u64::try_from(LOOKED_AT_BYTES).unwrap_or(u64::MAX)).read_to_end(&mut head)
+    });
+    let text = String::from_utf8_lossy(&head);
+    let is_key = |line: &str| {
+        line.trim().starts_with("-----BEGIN ") && line.trim().ends_with("PRIVATE KEY-----")
+    };
+    read.is_ok() && text.lines().any(is_key)
 }
 
 fn as_text(entry: &Entry) -> String {
@@ -150,18 +203,29 @@ mod tests {
         };
         let scope = Scope::parse(["src"]).unwrap();
         let protected = Scope::parse(["src/tests"]).unwrap();
+        let forbidden = crate::GitConfig::unwanted_files();
         let rules = Rules {
             scope: Some(&scope),
             protected: Some(&protected),
+            forbidden: &forbidden,
+            takes_keys: false,
+            allow_mode_changes: false,
             files_max: 9,
             file_bytes_max: 1,
         };
-        let fine = [entry(0o100_644, "src/a.rs")];
+        let fine = [entry(0o100_644, "src/a.rs"), entry(0o100_755, "src/run.sh")];
         assert!(rules.broken_by_paths(&fine).is_empty());
         let bad =
             [entry(0o100_644, "b\n"), entry(0o100_644, "src/tests/t"), entry(GITLINK, "src/s")];
         let broken = rules.broken_by_paths(&bad).join("\n");
         assert!(broken.contains("`b\\n`") && broken.contains("`src/tests/t`"), "{broken}");
         assert!(broken.contains("Submodules") && broken.contains("`src/s`"), "{broken}");
+        let unwanted = [entry(0o100_644, "src/.env"), entry(0o100_644, "src/node_modules/x/y")];
+        let broken = rules.broken_by_paths(&unwanted).join("\n");
+        assert!(broken.contains("`src/.env`, `src/node_modules/x/y`"), "{broken}");
+        let was_there = Entry { old_mode: 0o100_644, ..entry(0o100_644, "src/.env") };
+        assert!(rules.broken_by_paths(&[was_there]).is_empty());
+        let made = Entry { old_mode: 0o100_644, ..entry(0o100_755, "src/a.rs") };
+        assert!(rules.broken_by_paths(&[made]).join("").contains("executable"));
     }
 }

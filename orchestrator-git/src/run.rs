@@ -35,6 +35,16 @@ pub struct GitConfig {
     pub integration: Option<String>,
     /// Paths that no task may change, whatever its scope says.
     pub protected: Option<Scope>,
+    /// Whether a repository is taken that has files stored by a filter (LFS, git-crypt). Tasks see
+    /// them as they are stored, and may not change them.
+    pub takes_stored: bool,
+    /// Files that no task may add: secrets and build outputs, as [`GitConfig::unwanted_files`] has
+    /// them unless others are named. A file that the branch has already may be changed.
+    pub forbidden: Scope,
+    /// Whether a task may add files that hold private keys.
+    pub takes_keys: bool,
+    /// Whether a task may make a file executable, or no longer so.
+    pub allow_mode_changes: bool,
     /// Whether a task may end without having changed anything.
     pub allow_empty: bool,
     /// The longest difference that a reviewer gets.
@@ -69,6 +79,10 @@ impl GitConfig {
             target: None,
             integration: None,
             protected: None,
+            takes_stored: false,
+            forbidden: Self::unwanted_files(),
+            takes_keys: false,
+            allow_mode_changes: false,
             allow_empty: false,
             diff_bytes_max: 256 << 10,
             files_max: 10_000,
@@ -81,6 +95,33 @@ impl GitConfig {
         }
     }
 }
+
+impl GitConfig {
+    /// Files that hardly ever belong into a change: secrets by their usual names, and what builds
+    /// leave.
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "the patterns are constants, and valid")]
+    pub fn unwanted_files() -> Scope {
+        Scope::parse(UNWANTED).expect("the patterns are valid")
+    }
+}
+
+/// Secrets by their usual names, and what builds leave.
+const UNWANTED: &[&str] = &[
+    "**/.env",
+    "**/.env.{local,production,development,staging}",
+    "**/.netrc",
+    "**/.pgpass",
+    "**/.git-credentials",
+    "**/.aws/credentials",
+    "**/id_{rsa,dsa,ecdsa,ed25519}",
+    "**/*.{p12,pfx,jks,kdbx}",
+    "**/node_modules/**",
+    "**/__pycache__/**",
+    "**/*.{pyc,pyo,o,obj,class}",
+    "**/.{venv,tox,gradle,terraform}/**",
+    "target/{debug,release}/**",
+];
 
 /// The workspaces and the merge queue of one run on one repository.
 ///
@@ -140,6 +181,7 @@ impl GitRun {
             return Err(GitError::BranchIsTarget { branch: integration });
         }
         let start = head_of(&git, &target).await?;
+        git.check_tree(&target, &start, config.takes_stored).await?;
         let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
         let integration = format!("refs/heads/{integration}");
         let refs = Refs::of(&config.run);

@@ -3,10 +3,12 @@
 use orchestrator_core::Candidate;
 use orchestrator_core::port::{OpenWorkspace, Sealed, Workspace};
 
+use crate::diff::Entry;
 use crate::error::GitError;
 use crate::keep::Snapshot;
 use crate::marker::Marker;
 use crate::names::{Oid, Place, TASK_TRAILER, message, shown};
+use crate::preflight;
 use crate::rules::{Rules, listed};
 use crate::run::Inner;
 
@@ -40,6 +42,7 @@ impl Inner {
         let rules = self.rules(ask.task.scope.as_ref());
         broken.extend(rules.broken_by_paths(&entries));
         broken.extend(rules.broken_by_files(&place.tree, &entries));
+        broken.extend(self.stored_otherwise(&place, &marker.base, &entries).await?);
         if !broken.is_empty() {
             let kept = if entries.is_empty() {
                 None
@@ -72,6 +75,9 @@ impl Inner {
         Rules {
             scope,
             protected: self.config.protected.as_ref(),
+            forbidden: &self.config.forbidden,
+            takes_keys: self.config.takes_keys,
+            allow_mode_changes: self.config.allow_mode_changes,
             files_max: self.config.files_max,
             file_bytes_max: self.config.file_bytes_max,
         }
@@ -103,6 +109,37 @@ impl Inner {
             ));
         }
         Ok(broken)
+    }
+
+    /// Whether the change touches files that are stored otherwise than it has them.
+    async fn stored_otherwise(
+        &self,
+        place: &Place,
+        base: &Oid,
+        entries: &[Entry],
+    ) -> Result<Option<String>, GitError> {
+        if !self.config.takes_stored || entries.is_empty() {
+            return Ok(None);
+        }
+        let paths: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
+        let mut call = self.git.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
+        if self.git.has(2, 40) {
+            call = call.arg(format!("--source={base}"));
+        }
+        let answer = self.git.run(call.arg("filter").stdin(paths.join(&0))).await?;
+        let fields: Vec<&[u8]> = answer.stdout.split(|byte| *byte == 0).collect();
+        let is_stored = |field: &&[&[u8]]| {
+            let value = field.get(2).copied().unwrap_or_default();
+            let value = String::from_utf8_lossy(value);
+            preflight::stored_filter(&format!("filter={value}")).is_some()
+        };
+        let stored = fields.chunks_exact(3).filter(is_stored);
+        let stored: Vec<String> =
+            stored.map(|field| shown(field.first().copied().unwrap_or_default())).collect();
+        Ok((!stored.is_empty()).then(|| {
+            let paths = listed(stored.iter().map(String::as_str));
+            format!("These files are stored by a filter that is not run, so they may not change: {paths}")
+        }))
     }
 
     async fn is_ancestor_of(&self, first: &Oid, second: &Oid) -> Result<bool, GitError> {

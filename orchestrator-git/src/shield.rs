@@ -46,6 +46,8 @@ pub(crate) struct Shield {
     pub(crate) programs: BTreeMap<String, String>,
     /// Whether the configuration lies in more than one file.
     pub(crate) has_includes: bool,
+    /// Whether it says that objects may be missing.
+    pub(crate) is_partial: bool,
     /// Whether others must be able to write what is written.
     pub(crate) is_shared: bool,
     /// Whether it converts the line endings of any file.
@@ -88,6 +90,7 @@ impl Shield {
         let lower = shown_key.to_ascii_lowercase();
         let is_include = lower.starts_with("include.") || lower.starts_with("includeif.");
         self.has_includes |= is_include;
+        self.is_partial |= lower.starts_with("remote.") && lower.ends_with(".promisor");
         self.is_shared |= lower == "core.sharedrepository";
         self.converts_all |= matches!(lower.as_str(), "core.autocrlf" | "core.eol");
         let (section, _) = lower.split_once('.').unwrap_or((&lower, ""));

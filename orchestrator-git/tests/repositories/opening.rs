@@ -168,3 +168,80 @@ async fn a_repository_of_another_user_works() {
     let untouched = run.untouched(&RunId::parse("r").unwrap()).await.unwrap();
     assert_eq!(fs::read(untouched.path.join("a")).unwrap(), b"1");
 }
+
+#[tokio::test]
+async fn a_branch_that_tracks_the_file_of_questions_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = repo(dir.path());
+    write(&repo, "BLOCKED.md", "our policy on blocking\n");
+    git(&repo, ["add", "-A"]);
+    git(&repo, ["commit", "-qm", "one"]);
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(matches!(&err, GitError::QuestionFile { .. }), "{err}");
+    assert!(err.to_string().contains("git mv BLOCKED.md"), "{err}");
+    fs::create_dir(repo.join("docs")).unwrap();
+    git(&repo, ["mv", "BLOCKED.md", "docs/BLOCKED.md"]);
+    git(&repo, ["commit", "-qm", "two"]);
+    drop(GitRun::open(World::config(&repo, dir.path())).await.unwrap());
+}
+
+#[tokio::test]
+async fn files_that_a_filter_stores_are_refused_or_left_as_they_are_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = repo(dir.path());
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n";
+    write(&repo, "assets/big.bin", pointer);
+    write(&repo, "assets/.gitattributes", "*.bin filter=lfs diff=lfs merge=lfs -text\n");
+    git(&repo, ["add", "-A"]);
+    git(&repo, ["commit", "-qm", "one"]);
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(matches!(&err, GitError::StoredOtherwise { .. }), "{err}");
+    assert!(err.to_string().contains("assets/.gitattributes"), "{err}");
+    let mut config = World::config(&repo, dir.path());
+    config.takes_stored = true;
+    let world = World { run: GitRun::open(config).await.unwrap(), dir, repo };
+    let sealed = world.work(&task("fine"), 1, &[("code", "x\n")]).await;
+    world.merge(&task("fine"), 1, &sealed).await;
+    assert_eq!(world.show("orchestrator/r:assets/big.bin"), pointer.trim_end());
+    let (ask, workspace) = world.open(&task("bad"), 2).await;
+    write(&workspace.path, "assets/big.bin", "the real thing");
+    write(&workspace.path, "assets/.gitattributes", "");
+    let feedback = crate::world::refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("stored by a filter") && feedback.contains("`assets/big.bin`"));
+}
+
+#[tokio::test]
+async fn a_partial_clone_works_once_it_is_complete() {
+    let world = World::new().await;
+    git(&world.repo, ["config", "uploadpack.allowFilter", "true"]);
+    let from = format!("file://{}", world.repo.display());
+    let dir = world.dir.path();
+    git(dir, ["clone", "-q", "--no-checkout", "--filter=blob:none", &from, "partial"]);
+    let partial = dir.join("partial");
+    let err = error(World::config(&partial, dir)).await;
+    assert!(matches!(&err, GitError::Incomplete { missing: 4, .. }), "{err}");
+    assert!(err.to_string().contains("git fetch --refetch --no-filter"), "{err}");
+    git(&partial, ["fetch", "-q", "--refetch", "--no-filter"]);
+    drop(GitRun::open(World::config(&partial, dir)).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_sparse_checkout_stays_sparse_and_workspaces_have_all_files() {
+    let prepare = |repo: &Path| {
+        write(repo, "docs/far/away.md", "text\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "more"]);
+        git(repo, ["sparse-checkout", "set", "--cone", "--sparse-index", "src"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let index = fs::read(world.repo.join(".git/index")).unwrap();
+    assert!(!world.repo.join("docs").exists());
+    let (_, workspace) = world.open(&task("t"), 1).await;
+    assert!(workspace.path.join("docs/far/away.md").exists());
+    let sealed = world.work(&task("u"), 2, &[("docs/far/away.md", "other\n")]).await;
+    world.merge(&task("u"), 2, &sealed).await;
+    assert_eq!(world.show("orchestrator/r:docs/far/away.md"), "other");
+    assert_eq!(world.show("orchestrator/r:src/a.rs"), "fn a() {}");
+    assert_eq!(fs::read(world.repo.join(".git/index")).unwrap(), index);
+    assert!(!world.repo.join("docs").exists());
+}

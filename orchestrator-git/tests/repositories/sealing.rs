@@ -227,3 +227,24 @@ async fn a_repository_with_submodules_and_paths_that_are_no_text_works() {
     assert!(world.run.differing(&workspace, &sealed.change).await.unwrap().is_empty());
     world.merge(&spec, 2, &sealed).await;
 }
+
+#[tokio::test]
+async fn secrets_build_outputs_and_changed_modes_are_refused_and_kept() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    let tree = &workspace.path;
+    write(tree, "config/.env", "TOKEN=1\n");
+    write(tree, "node_modules/x/index.js", "x\n");
+    write(tree, "notes/deploy", "text\n-----BEGIN OPENSSH PRIVATE KEY-----\nx\n");
+    write(tree, "run.sh", "#!/bin/sh\n");
+    for path in ["src/a.rs", "run.sh"] {
+        fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    for path in ["`config/.env`", "`node_modules/x/index.js`", "`notes/deploy`", "`src/a.rs`"] {
+        assert!(feedback.contains(path), "{path}: {feedback}");
+    }
+    assert!(!feedback.contains("run.sh"), "a new file may be executable: {feedback}");
+    assert_eq!(world.show("refs/orchestrator/r/kept/t/1-1:run.sh"), "#!/bin/sh");
+}
