@@ -1,40 +1,79 @@
 //! Lets the engine live through many seeded histories of faults, and holds its promises against each.
 //!
 //! `cargo run --release -p examples --example simulate -- --seeds 10000` ends with
-//! `seeds: 10000 violations: 0`, and with exit code 1 when a promise was broken; `--seed 7` shows
-//! one history.
+//! `seeds: 10000 violations: 0`, and with exit code 1 when a promise was broken. Each seed is lived
+//! through twice: with faults to the end (safety), and with faults that stop, after which the run
+//! must settle (liveness). A violation is shown with the smallest history that was found for it;
+//! `--seed 7` shows the whole history of one seed.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use orchestrator_core::testing::Simulation;
 
 #[derive(Parser)]
 struct Args {
-    /// How many seeds, counted from 0.
+    /// How many seeds.
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
-    /// Only this seed.
+    /// The first of them.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
+    /// Only this seed, with its history.
     #[arg(long)]
     seed: Option<u64>,
+    /// What is asked of each world.
+    #[arg(long, value_enum, default_value_t = Asked::Both)]
+    mode: Asked,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Asked {
+    Safety,
+    Liveness,
+    Both,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let seeds = args.seed.map_or(0..args.seeds, |seed| seed..seed.saturating_add(1));
-    let (mut count, mut violations) = (0_u64, 0_u64);
-    for seed in seeds {
-        count += 1;
-        match Simulation::new(seed).run() {
-            Ok(ended) if args.seed.is_some() => println!("{ended:?}"),
-            Ok(_) => {}
-            Err(violation) => {
-                violations += 1;
-                println!("{violation}");
-            }
+    let first = args.seed.unwrap_or(args.from);
+    let count = if args.seed.is_some() { 1 } else { args.seeds };
+    let mut violations = 0_u64;
+    for seed in first..first.saturating_add(count) {
+        let world = Simulation::new(seed);
+        let worlds = match args.mode {
+            Asked::Safety => vec![world.safety()],
+            Asked::Liveness => vec![world],
+            Asked::Both => vec![world.clone(), world.safety()],
+        };
+        for world in worlds {
+            violations += u64::from(!is_well(&world, args.seed.is_some()));
         }
     }
     println!("seeds: {count} violations: {violations}");
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn is_well(world: &Simulation, with_history: bool) -> bool {
+    if with_history {
+        println!("{:?}, {} tasks, {} steps:", world.mode, world.tasks, world.steps);
+        world.history().iter().for_each(|line| println!("  {line}"));
+    }
+    match world.run() {
+        Ok(ended) => {
+            if with_history {
+                println!("{ended:?}");
+            }
+            true
+        }
+        Err(violation) => {
+            let minimal = world.minimal();
+            let left =
+                minimal.as_ref().map_or(0, |(world, _)| world.steps as usize - world.without.len());
+            println!("the smallest history found has {left} of {} steps:", world.steps);
+            println!("{}", minimal.map_or(violation, |(_, smallest)| smallest));
+            false
+        }
+    }
 }

@@ -6,6 +6,7 @@ pub mod fuzz;
 mod model;
 #[cfg(feature = "mutants")]
 pub mod museum;
+pub mod policies;
 mod scripted;
 mod simulator;
 
@@ -14,5 +15,5 @@ pub use self::{
     fault_store::{Fault, FaultStore},
     model::Model,
     scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},
-    simulator::{Dice, Ended, Simulation, Violation},
+    simulator::{Dice, Ended, Mode, Simulation, Violation},
 };

@@ -7,14 +7,16 @@
 //! (`checks`); after `steps` the faults stop, and then the run must settle.
 
 mod checks;
+mod dice;
 mod plans;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::checks::{Check, Kept, Log};
+pub use self::dice::Dice;
 use self::plans::GPU;
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::{Engine, Settlement};
@@ -26,13 +28,17 @@ use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::{AGENTS, StageKind};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
-use crate::record::{ParkReason, Phase, RunState};
+use crate::record::{ParkReason, Phase, RunState, TaskRecord};
 use crate::retry::RetryRules;
 use crate::testing::Model;
 use crate::time::{ClockReading, Timestamp, WallTime};
 
-/// Steps that a healed world may take before it counts as hung.
-const HEALED_STEPS_MAX: u32 = 20_000;
+/// Most worlds that are tried to make a failing one smaller.
+const SHRINKS_MAX: usize = 2_000;
+/// Where the dice stand for what is not a step.
+const RULES_PLACE: u64 = 1 << 32;
+const LATER_PLACE: u64 = 2 << 32;
+const HEALED_PLACE: u64 = 3 << 32;
 
 /// What the world is like.
 #[derive(Debug, Clone)]
@@ -43,8 +49,24 @@ pub struct Simulation {
     pub tasks: u32,
     /// Steps with faults.
     pub steps: u32,
+    /// Steps that are left out.
+    pub without: BTreeSet<u32>,
+    /// Whether the faults go on to the end.
+    pub mode: Mode,
     /// What goes first.
     pub policy: Arc<dyn SchedulingPolicy>,
+}
+
+/// What is asked of a world.
+///
+/// Faults that never stop hide that a run hangs, because the next fault often frees it; a world that
+/// heals has fewer faults. So both are needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// The faults go on to the end: nothing that must not happen happens.
+    Safety,
+    /// The faults stop: then the run settles within a bound.
+    Liveness,
 }
 
 impl Simulation {
@@ -59,21 +81,91 @@ impl Simulation {
     pub fn with_dice(mut dice: Dice) -> Self {
         let tasks = 1 + dice.below(8);
         let steps = 60 + dice.below(100);
-        Self { dice, tasks, steps, policy: Arc::new(RemainingPath) }
+        let (without, mode) = (BTreeSet::new(), Mode::Liveness);
+        Self { dice, tasks, steps, without, mode, policy: Arc::new(RemainingPath) }
     }
 
-    /// Lets the world run until it settles.
+    /// The same world with faults to the end, and twice as many of them.
+    #[must_use]
+    pub fn safety(self) -> Self {
+        Self { mode: Mode::Safety, steps: self.steps.saturating_mul(2), ..self }
+    }
+
+    /// The same world with another policy.
+    #[must_use]
+    pub fn with_policy(self, policy: Arc<dyn SchedulingPolicy>) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Lets the world run until it settles, or through its steps.
     ///
     /// # Errors
     /// [`Violation`] with the history that led to it.
     pub fn run(&self) -> Result<Ended, Violation> {
-        let mut world = World::new(self);
-        world.live(self.steps).map_err(|what| Violation {
-            seed: self.dice.seed,
-            what,
-            history: std::mem::take(&mut world.history),
-        })?;
-        Ok(Ended { events: world.log.events, state: world.state() })
+        self.tell(false).0.map_err(|_| self.violation())
+    }
+
+    /// All that is done, a line each.
+    #[must_use]
+    pub fn history(&self) -> Vec<String> {
+        self.tell(true).1.history
+    }
+
+    /// Runs the world; words cost more than all else, so they are made when somebody reads them.
+    fn tell(&self, is_told: bool) -> (Result<Ended, String>, World) {
+        let mut world = World::new(self, is_told);
+        let lived = world.live(self);
+        (lived.map(|()| Ended { events: world.log.events, state: world.state() }), world)
+    }
+
+    fn violation(&self) -> Violation {
+        let (lived, World { step, history, .. }) = self.tell(true);
+        let what = lived.err().unwrap_or_else(|| "P13: it went well the second time".to_owned());
+        Violation { seed: self.dice.seed, what, step, history }
+    }
+
+    /// The smallest world near this one that breaks the same promise, and how; `None` when this one
+    /// breaks none.
+    ///
+    /// Leaves out steps, first many at once and then each by itself, and tasks, as long as the
+    /// violation begins with the same word.
+    #[must_use]
+    pub fn minimal(&self) -> Option<(Self, Violation)> {
+        let mut found = self.run().err()?;
+        let mut world = self.clone();
+        let promise = found.promise().to_owned();
+        let mut tries = 0;
+        let mut smaller = |world: &mut Self, found: &mut Violation, next: Self| {
+            tries += 1;
+            let broken = (tries < SHRINKS_MAX).then(|| next.run().err()).flatten();
+            let broken = broken.filter(|violation| violation.promise() == promise);
+            let is_smaller = broken.is_some();
+            if let Some(violation) = broken {
+                (*world, *found) = (next, violation);
+            }
+            is_smaller
+        };
+        let steps = found.step.saturating_add(1).min(world.steps);
+        let next = Self { steps, ..world.clone() };
+        smaller(&mut world, &mut found, next);
+        for tasks in 1..world.tasks {
+            let next = Self { tasks, ..world.clone() };
+            if smaller(&mut world, &mut found, next) {
+                break;
+            }
+        }
+        let mut size = world.steps;
+        while size > 0 {
+            for first in (0..world.steps).step_by(size as usize) {
+                let mut next = world.clone();
+                next.without.extend(first..(first + size).min(world.steps));
+                if next.without.len() > world.without.len() {
+                    smaller(&mut world, &mut found, next);
+                }
+            }
+            size /= 2;
+        }
+        Some((world, found))
     }
 }
 
@@ -93,60 +185,23 @@ pub struct Violation {
     pub seed: u64,
     /// What was broken.
     pub what: String,
+    /// The step in which it was noticed.
+    pub step: u32,
     /// All that was done up to then.
     pub history: Vec<String>,
 }
 
+impl Violation {
+    /// The word that tells what kind of violation it is.
+    fn promise(&self) -> &str {
+        self.what.split([':', ',']).next().unwrap_or_default()
+    }
+}
+
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        writeln!(f, "seed {}, step {}: {}", self.seed, self.step, self.what)?;
         self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))
-    }
-}
-
-/// A source of chance: bytes as long as there are any, then numbers after a seed (splitmix64); the
-/// same everywhere.
-#[derive(Debug, Clone)]
-pub struct Dice {
-    seed: u64,
-    state: u64,
-    bytes: Vec<u8>,
-}
-
-impl Dice {
-    /// Numbers after this seed.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self { seed, state: seed, bytes: Vec::new() }
-    }
-
-    /// These bytes in order, for a fuzzer that looks for the worst.
-    #[must_use]
-    pub fn of_bytes(bytes: &[u8]) -> Self {
-        Self { bytes: bytes.iter().rev().copied().collect(), ..Self::new(0) }
-    }
-
-    /// The next number.
-    pub fn roll(&mut self) -> u64 {
-        if let Some(byte) = self.bytes.pop() {
-            return u64::from(byte) << 56;
-        }
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number under `limit`; 0 when that is 0.
-    pub fn below(&mut self, limit: u32) -> u32 {
-        let number = self.roll() >> 32;
-        u32::try_from((number * u64::from(limit)) >> 32).unwrap_or(0)
-    }
-
-    /// True once in `times`.
-    pub fn once_in(&mut self, times: u32) -> bool {
-        self.below(times) == 0
     }
 }
 
@@ -174,17 +229,20 @@ struct World {
     pid: u32,
     greatest_token: FencingToken,
     healed: bool,
+    is_told: bool,
+    step: u32,
     history: Vec<String>,
     /// The first promise that a commit broke.
     broken: Check,
 }
 
 impl World {
-    fn new(of: &Simulation) -> Self {
+    fn new(of: &Simulation, is_told: bool) -> Self {
         let run = RunId::parse("simulated").expect("a valid id");
         let mut dice = of.dice.clone();
         let plan = Arc::new(plans::plan(&mut dice, "t", of.tasks, &[]));
         let known: Vec<TaskId> = plan.tasks.iter().map(|task| task.id.clone()).collect();
+        dice.at(LATER_PLACE);
         let count = dice.below(4);
         let later = vec![Arc::new(plans::plan(&mut dice, "u", count, &known))];
         let model = Model::new(run.clone());
@@ -206,10 +264,13 @@ impl World {
             pid: 1,
             greatest_token: FencingToken(0),
             healed: false,
+            is_told,
+            step: 0,
             history: Vec::new(),
             broken: Ok(()),
         };
         world.follower.offer(Arc::clone(&plan));
+        world.dice.at(RULES_PLACE);
         let rules = RetryRules {
             first_stage_failures_max: 3 * world.dice.below(2),
             dispatches_spare: 60 / (1 + world.dice.below(60)),
@@ -249,19 +310,30 @@ impl World {
         }
     }
 
-    fn live(&mut self, steps: u32) -> Check {
-        for _ in 0..steps {
-            self.step()?;
+    fn live(&mut self, of: &Simulation) -> Check {
+        for step in (0..of.steps).filter(|step| !of.without.contains(step)) {
+            self.step = step;
+            self.dice.at(u64::from(step));
+            self.faulty_step()?;
         }
+        match of.mode {
+            Mode::Safety => self.check(),
+            Mode::Liveness => self.heal(),
+        }
+    }
+
+    /// The faults stop, and the run settles within a bound.
+    fn heal(&mut self) -> Check {
         self.healed = true;
-        self.note("the faults stop");
+        self.dice.at(HEALED_PLACE);
+        self.note(|| "the faults stop".to_owned());
         self.must(&Command::Resume { actor: "sim".to_owned() })?;
         self.must(&Command::SetBudget { budget: None })?;
         for pool in [AGENTS, GPU] {
             let pool = PoolName::parse(pool).map_err(|err| err.to_string())?;
             self.must(&Command::LimitPool { pool, limit: 3 })?;
         }
-        for _ in 0..HEALED_STEPS_MAX {
+        for _ in 0..self.healed_steps_max() {
             if self.grants.is_empty() && self.engine.settlement(self.time()).is_some() {
                 self.must(&Command::Settle)?;
                 return self.ended_well();
@@ -269,6 +341,15 @@ impl World {
             self.healed_step()?;
         }
         Err(format!("P15: the run does not settle: {:?}", self.explain_all()))
+    }
+
+    /// Each task passes each of its stages once; each lease that was lost, and each wait, ends once.
+    fn healed_steps_max(&self) -> usize {
+        let stages = |task: &TaskRecord| {
+            self.engine.pipeline(&task.id).map_or(0, |pipeline| pipeline.stages().len())
+        };
+        let passes: usize = self.engine.tasks().iter().map(stages).sum();
+        2 * passes + 2 * self.engine.tasks().len() + 8
     }
 
     fn ended_well(&self) -> Check {
@@ -299,11 +380,13 @@ impl World {
         self.time().max(engine.run().map(|run| run.last_at).unwrap_or_default())
     }
 
-    fn note(&mut self, what: impl Into<String>) {
-        self.history.push(what.into());
+    fn note(&mut self, what: impl FnOnce() -> String) {
+        if self.is_told {
+            self.history.push(what());
+        }
     }
 
-    fn step(&mut self) -> Check {
+    fn faulty_step(&mut self) -> Check {
         match self.dice.below(20) {
             0..=6 => self.claim(),
             7..=12 => self.answer(),
@@ -434,7 +517,7 @@ impl World {
             6 => report.outcome = Outcome::Question { text: "which?".to_owned() },
             7 => report.outcome = Outcome::Fatal { error: "no such program".to_owned() },
             8 => {
-                self.note(format!("token {} hangs", grant.token));
+                self.note(|| format!("token {} hangs", grant.token));
                 return Ok(None);
             }
             9 => report.outcome = interrupted(Interruption::Auth),
@@ -470,14 +553,14 @@ impl World {
             return Ok(None);
         }
         if !self.healed && self.dice.once_in(6) {
-            self.note(format!("token {token} dies before it merges", token = grant.token));
+            self.note(|| format!("token {token} dies before it merges", token = grant.token));
             return Ok(None);
         }
         if let Some(first) = self.merged.insert(grant.task.clone(), merged.clone()) {
             return Err(format!("P17: `{}` was merged as {first} and as {merged}", grant.task));
         }
         if !self.healed && self.dice.once_in(6) {
-            self.note(format!("token {} dies after it merged", grant.token));
+            self.note(|| format!("token {} dies after it merged", grant.token));
             return Ok(None);
         }
         report.merged = Some(merged);
@@ -490,7 +573,7 @@ impl World {
         }
         let at = self.dice.below(u32::try_from(self.sent.len()).unwrap_or(u32::MAX)) as usize;
         let report = self.sent[at].clone();
-        self.note(format!("token {} answers again", report.token));
+        self.note(|| format!("token {} answers again", report.token));
         self.report(report)
     }
 
@@ -525,7 +608,7 @@ impl World {
     }
 
     fn driver_dies(&mut self) -> Check {
-        self.note("the driver dies");
+        self.note(|| "the driver dies".to_owned());
         let snapshot = self.engine.snapshot().ok_or("no snapshot")?;
         let restored = Engine::restore(&snapshot)
             .map_err(|err| format!("P5: {err}"))?
@@ -575,7 +658,7 @@ impl World {
         let before = self.engine.clone();
         self.batch_of_anything();
         self.engine.undo();
-        self.note("the commit is refused");
+        self.note(|| "the commit is refused".to_owned());
         if !checks::same(&self.engine, &before, self.time()) {
             return Err("P4: a refused commit left something behind".to_owned());
         }
@@ -588,7 +671,7 @@ impl World {
             let command = self.anything();
             let (id, now) = (self.command_id(), self.time());
             let answer = self.engine.submit(now, &id, &command);
-            self.note(format!("{now}: uncommitted {command:?} -> {answer:?}"));
+            self.note(|| format!("{now}: uncommitted {command:?} -> {answer:?}"));
         }
     }
 
@@ -634,7 +717,7 @@ impl World {
     fn clock_jumps_back(&mut self) -> Check {
         let now = self.now;
         self.now /= 2;
-        self.note("the clock jumps back");
+        self.note(|| "the clock jumps back".to_owned());
         let ticked = self.must(&Command::Tick);
         self.now = now;
         ticked
@@ -656,7 +739,7 @@ impl World {
     fn commit(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let (id, now) = (self.command_id(), self.time());
         let answer = self.engine.submit(now, &id, command);
-        self.history.push(format!("{now}: {command:?} -> {answer:?}"));
+        self.note(|| format!("{now}: {command:?} -> {answer:?}"));
         let policy = Arc::clone(&self.policy);
         let modelled = self.model.step(now, command, &*policy, &answer);
         let modelled = modelled.map_err(|what| format!("by the model, {command:?}: {what}"));

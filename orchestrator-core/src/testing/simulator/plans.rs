@@ -11,6 +11,9 @@ use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
 
+/// Where the dice stand for the tasks of a plan.
+const PLAN_PLACE: u64 = 5 << 32;
+
 /// The pool that some tasks need permits of beyond their stage's.
 pub(super) const GPU: &str = "gpu";
 
@@ -19,8 +22,10 @@ pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) 
     // Now and then the worst of names: as long as may be, and twice as long in JSON.
     let prefix = if dice.once_in(16) { "\"".repeat(250) + prefix } else { prefix.to_owned() };
     let id = |number: u32| TaskId::parse(&format!("{prefix}{number}")).expect("a valid id");
+    let place = if known.is_empty() { PLAN_PLACE } else { 2 * PLAN_PLACE };
     let mut plan = Plan::default();
     for number in 0..tasks {
+        dice.at(place + u64::from(number));
         let mut spec = TaskSpec::new(id(number));
         spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
         spec.max_retries = dice.below(3);
@@ -44,6 +49,7 @@ pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) 
             dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
         plan.tasks.push(spec);
     }
+    dice.at(place - 1);
     for pool in [AGENTS, GPU] {
         let pool = PoolName::parse(pool).expect("a valid name");
         let needs = plan.tasks.iter().filter_map(|spec| spec.needs.get(&pool));

@@ -1,0 +1,174 @@
+//! What every policy owes to the tasks of a run.
+
+use std::sync::Arc;
+
+use super::{Dice, Simulation};
+use crate::id::TaskId;
+use crate::policy::{SchedulingPolicy, TaskGraph};
+use crate::task::TaskSpec;
+
+/// Graphs that a policy is asked about.
+const GRAPHS: u64 = 200;
+
+/// Holds a policy against what every one of them owes, and lets worlds run by it.
+///
+/// It must be a pure function of the graph (P13), take any graph (P16), and know no task by its name
+/// or its place: the same tasks under other names, in another order, have the same ranks, so that
+/// nobody is favoured for nothing (P12). Then so many simulated worlds must keep all promises, in
+/// safety and in liveness.
+///
+/// # Errors
+/// What the policy does wrong.
+pub fn check(policy: &Arc<dyn SchedulingPolicy>, worlds: u64) -> Result<(), String> {
+    let mut dice = Dice::new(1);
+    for number in 0..GRAPHS {
+        let count = if number == 0 { 0 } else { 1 + dice.below(12) };
+        let drawn = Drawn::new(&mut dice, count);
+        drawn.check(&**policy)?;
+    }
+    for seed in 0..worlds {
+        let world = Simulation::new(seed).with_policy(Arc::clone(policy));
+        for world in [world.clone(), world.safety()] {
+            if let Some((_, violation)) = world.minimal() {
+                return Err(violation.to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A random graph: tasks, and for each those that wait for it.
+#[derive(Debug)]
+struct Drawn {
+    specs: Vec<TaskSpec>,
+    dependents: Vec<Vec<u32>>,
+    /// Where each task stands when they are in another order.
+    places: Vec<u32>,
+}
+
+impl Drawn {
+    fn new(dice: &mut Dice, count: u32) -> Self {
+        let mut specs = Vec::new();
+        let mut dependents = vec![Vec::new(); count as usize];
+        for task in 0..count {
+            let mut spec = TaskSpec::new(name(task));
+            spec.priority = i32::from(dice.once_in(3));
+            spec.max_retries = dice.below(4);
+            let minutes = u64::from(dice.below(90));
+            spec.estimate = dice.once_in(2).then(|| std::time::Duration::from_secs(60 * minutes));
+            for before in (0..task).filter(|_| dice.once_in(3)) {
+                spec.depends_on.push(name(before));
+                dependents[before as usize].push(task);
+            }
+            specs.push(spec);
+        }
+        let mut places: Vec<u32> = (0..count).collect();
+        for at in (1..count).rev() {
+            places.swap(at as usize, dice.below(at + 1) as usize);
+        }
+        Self { specs, dependents, places }
+    }
+
+    fn check(&self, policy: &dyn SchedulingPolicy) -> Result<(), String> {
+        let (ranks, again) = (self.ranks(policy), self.ranks(policy));
+        if ranks != again {
+            return Err(format!("P13: the same graph is ranked {ranks:?}, then {again:?}"));
+        }
+        let other = self.in_another_order();
+        let moved = other.ranks(policy);
+        let rank = |ranks: &[u64], task: u32| ranks.get(task as usize).copied().unwrap_or(0);
+        let tasks = 0..u32::try_from(self.specs.len()).unwrap_or(0);
+        for (task, place) in tasks.zip(&self.places) {
+            let (here, there) = (rank(&ranks, task), rank(&moved, *place));
+            if here != there {
+                return Err(format!(
+                    "P12: a task is ranked {here} as number {task} under the name `{}`, and \
+                     {there} as number {place} under the name `{}`",
+                    self.specs[task as usize].id, other.specs[*place as usize].id
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn ranks(&self, policy: &dyn SchedulingPolicy) -> Vec<u64> {
+        let views = self.specs.iter().zip(self.dependents.iter().map(Vec::as_slice));
+        policy.ranks(&TaskGraph::new(views))
+    }
+
+    /// The same tasks in another order and under other names.
+    fn in_another_order(&self) -> Self {
+        let mut specs = self.specs.clone();
+        let mut dependents = self.dependents.clone();
+        for (from, to) in self.places.iter().enumerate() {
+            let mut spec = self.specs[from].clone();
+            let place = |of: &TaskId| self.specs.iter().position(|spec| spec.id == *of);
+            let renamed = spec.depends_on.iter().filter_map(place);
+            spec.depends_on = renamed.map(|at| other_name(self.places[at])).collect();
+            spec.id = other_name(*to);
+            specs[*to as usize] = spec;
+            let mut next: Vec<u32> =
+                self.dependents[from].iter().map(|task| self.places[*task as usize]).collect();
+            next.sort_unstable();
+            dependents[*to as usize] = next;
+        }
+        Self { specs, dependents, places: self.places.clone() }
+    }
+}
+
+fn name(task: u32) -> TaskId {
+    TaskId::parse(&format!("t{task}")).expect("a valid id")
+}
+
+fn other_name(task: u32) -> TaskId {
+    TaskId::parse(&format!("another-{}", 1_000 - task)).expect("a valid id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::{Fifo, RemainingPath};
+
+    #[test]
+    fn the_built_in_policies_owe_nothing() {
+        for policy in [Arc::new(RemainingPath) as Arc<dyn SchedulingPolicy>, Arc::new(Fifo)] {
+            assert_eq!(check(&policy, 10), Ok(()), "{policy:?}");
+        }
+    }
+
+    /// Who comes first in the alphabet goes first.
+    #[derive(Debug)]
+    struct Alphabet;
+
+    impl SchedulingPolicy for Alphabet {
+        fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
+            let first =
+                |task: usize| graph.task(task).and_then(|spec| spec.id.as_str().bytes().next());
+            (0..graph.len()).map(|task| 256 - u64::from(first(task).unwrap_or(0))).collect()
+        }
+    }
+
+    #[test]
+    fn p12_a_policy_that_knows_tasks_by_name_is_caught() {
+        let found = check(&(Arc::new(Alphabet) as Arc<dyn SchedulingPolicy>), 0).unwrap_err();
+        assert!(found.starts_with("P12: a task is ranked"), "{found}");
+    }
+
+    /// Another answer each time.
+    #[derive(Debug, Default)]
+    struct Moody(std::sync::atomic::AtomicU64);
+
+    impl SchedulingPolicy for Moody {
+        fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
+            let next = || self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            (0..graph.len()).map(|_| next()).collect()
+        }
+    }
+
+    #[test]
+    fn p13_a_policy_that_answers_otherwise_each_time_is_caught() {
+        let policy = Arc::new(Moody::default()) as Arc<dyn SchedulingPolicy>;
+        let found = check(&policy, 0).unwrap_err();
+        assert!(found.starts_with("P13: the same graph"), "{found}");
+    }
+}
