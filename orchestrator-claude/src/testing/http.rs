@@ -68,8 +68,16 @@ pub(super) fn write_json(
     headers: &[(String, String)],
     body: &Value,
 ) -> io::Result<()> {
-    let body = body.to_string();
-    write_head(to, status, "application/json", headers)?;
+    write_body(to, (status, "application/json"), headers, &body.to_string())
+}
+
+pub(super) fn write_body(
+    to: &mut impl Write,
+    (status, kind): (u16, &str),
+    headers: &[(String, String)],
+    body: &str,
+) -> io::Result<()> {
+    write_head(to, status, kind, headers)?;
     write!(to, "content-length: {}\r\n\r\n{body}", body.len())?;
     to.flush()
 }

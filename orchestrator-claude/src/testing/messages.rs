@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -14,7 +15,9 @@ pub(super) struct Asked {
     pub(super) user: Vec<String>,
     pub(super) turn: usize,
     pub(super) tools: Vec<String>,
-    model: String,
+    pub(super) model: String,
+    /// What tools gave back in the last message, as JSON.
+    pub(super) tool_results: String,
     is_streamed: bool,
     cwd: Option<String>,
 }
@@ -32,8 +35,13 @@ impl Asked {
                 let rest = text.split("orking directory: ").nth(1)?;
                 rest.lines().next().map(|line| line.trim().to_owned())
             });
+        let last =
+            messages.last().and_then(|last| last["content"].as_array()).into_iter().flatten();
+        let results = last.filter(|block| block["type"] == "tool_result").map(Value::to_string);
+        let tool_results = results.collect();
         Self {
             user,
+            tool_results,
             turn: of_role("assistant").count(),
             tools: list("tools").iter().filter_map(|tool| text(&tool["name"])).collect(),
             model: text(&body["model"]).unwrap_or_default(),
@@ -42,8 +50,24 @@ impl Asked {
         }
     }
 
-    fn filled(&self, text: &str) -> String {
-        text.replace("${cwd}", self.cwd.as_deref().unwrap_or("."))
+    /// The text with `${cwd}`, `${now}` and `${now+SECONDS}` filled in.
+    pub(super) fn filled(&self, text: &str) -> String {
+        let text = text.replace("${cwd}", self.cwd.as_deref().unwrap_or("."));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut filled = String::new();
+        let mut rest = text.as_str();
+        while let Some((before, after)) = rest.split_once("${now") {
+            filled.push_str(before);
+            let Some((sum, after)) = after.split_once('}') else {
+                filled.push_str("${now");
+                rest = after;
+                continue;
+            };
+            let seconds: u64 = sum.trim_start_matches('+').parse().unwrap_or(0);
+            filled.push_str(&now.saturating_add(seconds).to_string());
+            rest = after;
+        }
+        filled + rest
     }
 }
 
@@ -79,9 +103,14 @@ pub(super) fn error(status: u16, message: &str) -> Value {
 pub(super) fn answer(to: &mut impl Write, asked: &Asked, reply: &Reply) -> io::Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let headers: Vec<(String, String)> =
+        reply.headers.iter().map(|(name, value)| (name.clone(), asked.filled(value))).collect();
+    if let Some((kind, body)) = &reply.raw {
+        return http::write_body(to, (reply.status, kind), &headers, &asked.filled(body));
+    }
     if reply.status != 200 {
         let body = error(reply.status, &reply.message);
-        return http::write_json(to, reply.status, &reply.headers, &body);
+        return http::write_json(to, reply.status, &headers, &body);
     }
     let blocks: Vec<Value> = (0..)
         .zip(&reply.blocks)
@@ -100,16 +129,24 @@ pub(super) fn answer(to: &mut impl Write, asked: &Asked, reply: &Reply) -> io::R
         id: format!("msg_{number}"),
         model: &asked.model,
         blocks: &blocks,
-        stop_reason: if uses_tool { "tool_use" } else { "end_turn" },
+        stop_reason: reply.stop_reason.as_deref().unwrap_or(if uses_tool {
+            "tool_use"
+        } else {
+            "end_turn"
+        }),
         reply,
     };
     if asked.is_streamed {
-        http::write_head(to, 200, "text/event-stream", &reply.headers)?;
+        http::write_head(to, 200, "text/event-stream", &headers)?;
         write!(to, "\r\n")?;
         message.stream(to)?;
         return to.flush();
     }
-    http::write_json(to, 200, &reply.headers, &message.whole(&blocks, Some(message.stop_reason)))
+    if reply.fault.is_some() {
+        // The head of an answer whose body never comes.
+        return http::write_head(to, 200, "application/json", &headers);
+    }
+    http::write_json(to, 200, &headers, &message.whole(&blocks, Some(message.stop_reason)))
 }
 
 fn filled(asked: &Asked, value: &Value) -> Value {
@@ -129,7 +166,7 @@ struct Message<'a> {
     id: String,
     model: &'a str,
     blocks: &'a [Value],
-    stop_reason: &'static str,
+    stop_reason: &'a str,
     reply: &'a Reply,
 }
 
@@ -162,6 +199,9 @@ impl Message<'_> {
                 to,
                 &json!({ "type": "content_block_start", "index": index, "content_block": empty }),
             )?;
+            if self.reply.fault.is_some() {
+                return Ok(());
+            }
             event(to, &json!({ "type": "content_block_delta", "index": index, "delta": delta }))?;
             event(to, &json!({ "type": "content_block_stop", "index": index }))?;
         }

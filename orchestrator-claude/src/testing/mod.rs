@@ -25,9 +25,13 @@
 //!
 //! The first rule whose conditions hold answers; when none does, the answer is a status 400, which
 //! the program does not try again. Requests without tools (titles, summaries) get a word in answer
-//! and count for no rule. `${cwd}` in a rule stands for the working directory that the program names
-//! in its prompt.
+//! and count for no rule. In texts of a rule `${cwd}` stands for the working directory that the
+//! program names in its prompt, and `${now}` and `${now+3600}` for the time in seconds since 1970.
+//!
+//! The same is there as a program, with rules from a file ([`Rule::parse_all`]):
+//! `cargo run -p orchestrator-claude --features testing --example loopback_api -- --help`.
 
+mod document;
 mod http;
 mod messages;
 mod rules;
@@ -35,13 +39,15 @@ mod rules;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
+pub use self::document::InvalidRules;
 use self::messages::Asked;
+use self::rules::Fault;
 pub use self::rules::{Reply, Rule};
 
 /// How often a connection that is to hang looks whether it may end.
@@ -71,6 +77,7 @@ pub struct Request {
 struct Shared {
     rules: Mutex<Vec<Rule>>,
     requests: Mutex<Vec<Request>>,
+    asked: Condvar,
     is_over: AtomicBool,
 }
 
@@ -85,6 +92,7 @@ impl LoopbackApi {
         let shared = Arc::new(Shared {
             rules: Mutex::new(rules),
             requests: Mutex::new(Vec::new()),
+            asked: Condvar::new(),
             is_over: AtomicBool::new(false),
         });
         let for_thread = Arc::clone(&shared);
@@ -98,6 +106,17 @@ impl LoopbackApi {
     #[must_use]
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Waits until there are more requests than `seen`, or until `timeout`, and gives all of them.
+    #[must_use]
+    pub fn wait_for_more(&self, seen: usize, timeout: Duration) -> Vec<Request> {
+        let requests = self.shared.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .shared
+            .asked
+            .wait_timeout_while(requests, timeout, |requests| requests.len() <= seen);
+        waited.unwrap_or_else(PoisonError::into_inner).0.clone()
     }
 
     /// The requests with tools so far, in the order in which they came.
@@ -152,13 +171,20 @@ impl Shared {
             let (rule, reply) = self.choose(&asked).unzip();
             let request = Request { rule, turn: asked.turn, tools: asked.tools.clone(), body };
             self.requests.lock().unwrap_or_else(PoisonError::into_inner).push(request);
+            self.asked.notify_all();
             reply
         };
         let reply = reply.unwrap_or_else(|| Reply::error(400).saying("no rule matches"));
-        if reply.hangs {
-            return self.hang(stream);
+        thread::sleep(reply.delay);
+        match reply.fault {
+            Some(Fault::Hang) => self.hang(stream),
+            Some(Fault::Drop) => Ok(()),
+            Some(Fault::Stall) => {
+                messages::answer(stream, &asked, &reply)?;
+                self.hang(stream)
+            }
+            Some(Fault::Cut) | None => messages::answer(stream, &asked, &reply),
         }
-        messages::answer(stream, &asked, &reply)
     }
 
     fn choose(&self, asked: &Asked) -> Option<(usize, Reply)> {

@@ -1,5 +1,7 @@
 //! What is answered to what.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::messages::Asked;
@@ -8,23 +10,40 @@ use super::messages::Asked;
 #[derive(Debug, Clone)]
 pub struct Rule {
     pub(super) reply: Reply,
-    user: Vec<String>,
-    turn: Option<usize>,
-    tool: Option<String>,
-    times: Option<u32>,
+    pub(super) user: Vec<String>,
+    pub(super) tool_result: Vec<String>,
+    pub(super) turn: Option<usize>,
+    pub(super) tool: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) times: Option<u32>,
 }
 
 impl Rule {
     /// An answer that is always given.
     #[must_use]
     pub const fn new(reply: Reply) -> Self {
-        Self { reply, user: Vec::new(), turn: None, tool: None, times: None }
+        Self {
+            reply,
+            user: Vec::new(),
+            tool_result: Vec::new(),
+            turn: None,
+            tool: None,
+            model: None,
+            times: None,
+        }
     }
 
     /// Only when some text of the user holds this; may be given several times.
     #[must_use]
     pub fn user(mut self, text: &str) -> Self {
         self.user.push(text.to_owned());
+        self
+    }
+
+    /// Only when the last message holds this in what a tool gave back; may be given several times.
+    #[must_use]
+    pub fn tool_result(mut self, text: &str) -> Self {
+        self.tool_result.push(text.to_owned());
         self
     }
 
@@ -42,6 +61,13 @@ impl Rule {
         self
     }
 
+    /// Only when the name of the model holds this.
+    #[must_use]
+    pub fn model(mut self, part: &str) -> Self {
+        self.model = Some(part.to_owned());
+        self
+    }
+
     /// Only so often.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
@@ -53,7 +79,9 @@ impl Rule {
         self.times != Some(0)
             && self.turn.is_none_or(|turn| turn == asked.turn)
             && self.tool.as_ref().is_none_or(|tool| asked.tools.contains(tool))
+            && self.model.as_ref().is_none_or(|part| asked.model.contains(part))
             && self.user.iter().all(|part| asked.user.iter().any(|text| text.contains(part)))
+            && self.tool_result.iter().all(|part| asked.tool_results.contains(part))
     }
 
     pub(super) const fn fired(&mut self) {
@@ -70,9 +98,12 @@ pub struct Reply {
     pub(super) status: u16,
     pub(super) message: String,
     pub(super) headers: Vec<(String, String)>,
+    pub(super) stop_reason: Option<String>,
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
-    pub(super) hangs: bool,
+    pub(super) delay: Duration,
+    pub(super) fault: Option<Fault>,
+    pub(super) raw: Option<(String, String)>,
 }
 
 #[derive(Debug, Clone)]
@@ -81,17 +112,39 @@ pub(super) enum Block {
     Tool { name: String, input: Value },
 }
 
+/// How an answer goes wrong on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// It never comes.
+    Hang,
+    /// The connection ends before it.
+    Drop,
+    /// The connection ends in the middle of it.
+    Cut,
+    /// It stops in the middle, and the connection stays.
+    Stall,
+}
+
 impl Reply {
-    const fn of(blocks: Vec<Block>) -> Self {
+    pub(super) const fn of(blocks: Vec<Block>) -> Self {
         Self {
             blocks,
             status: 200,
             message: String::new(),
             headers: Vec::new(),
+            stop_reason: None,
             input_tokens: 1_000,
             output_tokens: 50,
-            hangs: false,
+            delay: Duration::ZERO,
+            fault: None,
+            raw: None,
         }
+    }
+
+    /// An answer without content.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self::of(Vec::new())
     }
 
     /// A text, which ends the turn.
@@ -125,16 +178,69 @@ impl Reply {
         Self { status, ..Self::of(Vec::new()) }.saying("as the rule says")
     }
 
+    /// The refusal that an account gets whose usage window is used up, which reopens at this many
+    /// seconds since 1970 (a text, so that `${now+3600}` can stand for it). The program takes it for
+    /// one only when it is signed in with a token (`CLAUDE_CODE_OAUTH_TOKEN`) and not with a key.
+    #[must_use]
+    pub fn usage_limit(window: &str, resets_at: &str) -> Self {
+        Self::error(429)
+            .header("anthropic-ratelimit-unified-status", "rejected")
+            .header("anthropic-ratelimit-unified-reset", resets_at)
+            .header("anthropic-ratelimit-unified-representative-claim", window)
+            .header("retry-after", "7200")
+    }
+
+    /// This body as it is, whatever it is: what a proxy puts in between, say.
+    #[must_use]
+    pub fn raw(status: u16, content_type: &str, body: &str) -> Self {
+        let raw = Some((content_type.to_owned(), body.to_owned()));
+        Self { status, raw, ..Self::of(Vec::new()) }
+    }
+
     /// No answer at all, until one side gives up.
     #[must_use]
     pub fn hang() -> Self {
-        Self { hangs: true, ..Self::of(Vec::new()) }
+        Self { fault: Some(Fault::Hang), ..Self::of(Vec::new()) }
+    }
+
+    /// A connection that ends before the answer.
+    #[must_use]
+    pub fn dropped() -> Self {
+        Self { fault: Some(Fault::Drop), ..Self::of(Vec::new()) }
+    }
+
+    /// The connection ends in the middle of the answer.
+    #[must_use]
+    pub const fn cut(mut self) -> Self {
+        self.fault = Some(Fault::Cut);
+        self
+    }
+
+    /// The answer stops in its middle, and the connection stays open.
+    #[must_use]
+    pub const fn stalling(mut self) -> Self {
+        self.fault = Some(Fault::Stall);
+        self
+    }
+
+    /// After this long.
+    #[must_use]
+    pub const fn after(mut self, delay: Duration) -> Self {
+        self.delay = delay;
+        self
     }
 
     /// With this message, for an error.
     #[must_use]
     pub fn saying(mut self, message: &str) -> Self {
         message.clone_into(&mut self.message);
+        self
+    }
+
+    /// With this reason why the model stopped: `refusal`, `max_tokens` and so on.
+    #[must_use]
+    pub fn stopping(mut self, reason: &str) -> Self {
+        self.stop_reason = Some(reason.to_owned());
         self
     }
 

@@ -5,6 +5,9 @@
 //! `REQUIRE_CLAUDE_CLI=1` they fail instead.
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
+mod endings;
+mod many;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::io::Write as _;
@@ -333,4 +336,47 @@ async fn a_service_that_never_answers_is_given_up_at_the_wall_limit() {
     assert!(matches!(end.outcome, Outcome::Rejected { .. }), "{:?}", end.outcome);
     assert!(place.processes().is_empty());
     assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+}
+
+/// The program that the documentation tells users to start, as `cargo test` builds it.
+fn loopback_api() -> std::process::Command {
+    let built = std::env::current_exe().unwrap();
+    let built = built.parent().unwrap().with_file_name("examples").join("loopback_api");
+    if built.exists() {
+        return std::process::Command::new(built);
+    }
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    cargo.args(["run", "-q", "-p", env!("CARGO_PKG_NAME"), "--features", "testing"]);
+    cargo.args(["--example", "loopback_api", "--"]);
+    cargo
+}
+
+#[test]
+fn users_can_try_their_set_up_with_the_api_as_a_program() {
+    let Some(claude) = claude() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let rules = r#"{"rules": [{"user": "hello", "reply": {"text": "good day"}}]}"#;
+    std::fs::write(path("rules.json"), rules).unwrap();
+    let mut api = loopback_api();
+    api.args(["--rules".as_ref(), path("rules.json").as_os_str()]);
+    api.args(["--log".as_ref(), path("log.jsonl").as_os_str(), "--".as_ref(), claude.as_os_str()]);
+    let said = api
+        .args(["-p", "hello", "--model", "claude-opus-5-5"])
+        .current_dir(dir.path())
+        .env("HOME", dir.path())
+        .env("CLAUDE_CONFIG_DIR", path("config"))
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{said:?}");
+    assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), "good day");
+    let log = std::fs::read_to_string(path("log.jsonl")).unwrap();
+    assert!(log.contains("\"rule\":0"), "{log}");
+
+    std::fs::write(path("rules.json"), r#"{"rules": [{"usr": "hello"}]}"#).unwrap();
+    let refused =
+        loopback_api().args(["--rules".as_ref(), path("rules.json").as_os_str()]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("usr") && said.contains("line 1"), "{said}");
 }

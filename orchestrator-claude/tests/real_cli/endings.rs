@@ -1,0 +1,281 @@
+//! Each way in which the real program can be brought to end, and the class that it is put into.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use orchestrator_claude::policy::Policy;
+use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
+use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
+use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd};
+use orchestrator_process::Environment;
+use serde_json::{Value, json};
+
+use crate::support::{Place, change};
+use crate::{interrupted, set_up};
+
+/// The class that the record of the stage's first run names.
+fn class(place: &Place) -> String {
+    let record = std::fs::read_to_string(place.cx.dir.join("run.json")).unwrap();
+    let record: Value = serde_json::from_str(&record).unwrap();
+    record["class"].as_str().unwrap().to_owned()
+}
+
+fn bash(command: &str) -> Reply {
+    Reply::tool("Bash", json!({ "command": command, "description": "d" }))
+}
+
+/// Signs in with a token in place of a key.
+fn by_token(config: &mut ClaudeConfig, api: &LoopbackApi) {
+    config.environment = Environment::empty()
+        .passing(["PATH"])
+        .with("ANTHROPIC_BASE_URL", api.base_url())
+        .with("CLAUDE_CODE_OAUTH_TOKEN", "test-token");
+}
+
+/// What an answer of the service makes of a run.
+struct Scene {
+    name: &'static str,
+    reply: Reply,
+    class: &'static str,
+    expected: fn(&Outcome) -> bool,
+}
+
+fn is_fatal(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Fatal { .. })
+}
+
+fn is_network(outcome: &Outcome) -> bool {
+    interrupted(outcome) == Some(Interruption::Network)
+}
+
+fn is_overload(outcome: &Outcome) -> bool {
+    interrupted(outcome) == Some(Interruption::Overload)
+}
+
+fn scenes() -> Vec<Scene> {
+    let scene = |name, reply, class, expected| Scene { name, reply, class, expected };
+    vec![
+        scene(
+            "throttled",
+            Reply::error(429).header("retry-after", "1"),
+            "RateLimited",
+            |outcome| interrupted(outcome) == Some(Interruption::RateLimited),
+        ),
+        scene("failing", Reply::error(500), "Overloaded", is_overload),
+        scene("overloaded", Reply::error(529), "Overloaded", is_overload),
+        scene("key-refused", Reply::error(401), "Auth", |outcome| {
+            interrupted(outcome) == Some(Interruption::Auth)
+        }),
+        scene("forbidden", Reply::error(403), "Auth", |outcome| {
+            interrupted(outcome) == Some(Interruption::Auth)
+        }),
+        scene(
+            "no-credit",
+            Reply::error(400).saying("Your credit balance is too low to access the Anthropic API."),
+            "Billing",
+            |outcome| interrupted(outcome) == Some(Interruption::Billing),
+        ),
+        scene("no-model", Reply::error(404).saying("model: none"), "UnknownModel", is_fatal),
+        scene("dropped", Reply::dropped(), "Network", is_network),
+        scene("proxy", Reply::raw(200, "text/html", "<html>busy</html>"), "Network", is_network),
+        scene(
+            "long-prompt",
+            Reply::error(400).saying("prompt is too long: 250000 tokens > 200000 maximum"),
+            "Unservable(PromptTooLong)",
+            is_fatal,
+        ),
+        scene("refusal", Reply::text("No.").stopping("refusal"), "Unservable(Refusal)", is_fatal),
+        scene(
+            "long-answer",
+            Reply::text("and").stopping("max_tokens"),
+            "Unservable(AnswerTooLong)",
+            is_fatal,
+        ),
+        scene(
+            "invalid",
+            Reply::error(400).saying("no such field"),
+            "Unservable(Invalid)",
+            is_fatal,
+        ),
+        scene("empty", Reply::empty(), "Suspicious(EmptyAnswer)", |outcome| {
+            *outcome == Outcome::Passed
+        }),
+        scene("well", Reply::text("Done."), "Success", |outcome| *outcome == Outcome::Passed),
+    ]
+}
+
+#[tokio::test]
+async fn every_answer_of_the_service_is_understood() {
+    for Scene { name, reply, class: expected, expected: is_expected } in scenes() {
+        let rules = vec![Rule::new(reply)];
+        let Some((place, _api, config)) = set_up(StageKind::Run, name, rules) else { return };
+        let end = ClaudeRunner::new(config).run(&place.cx).await;
+        assert_eq!(class(&place), expected, "{name}: {end:?}");
+        assert!(is_expected(&end.outcome), "{name}: {end:?}");
+        assert!(matches!(end.cost, Cost::Known(_)), "{name}: {end:?}");
+        assert!(place.processes().is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_a_fault_of_the_network() {
+    let Some((place, api, config)) = set_up(StageKind::Run, "refused", Vec::new()) else { return };
+    drop(api);
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!((class(&place).as_str(), is_network(&end.outcome)), ("Network", true), "{end:?}");
+}
+
+#[tokio::test]
+async fn a_usage_limit_in_the_middle_of_the_work_is_waited_for_and_the_work_goes_on() {
+    let write = json!({ "file_path": "${cwd}/a.txt", "content": "a\n" });
+    let rules = vec![
+        Rule::new(Reply::tool("Write", write)).turn(0),
+        Rule::new(Reply::usage_limit("five_hour", "${now+3600}")).times(1),
+        Rule::new(Reply::text("Finished.")).user("Go on with the task"),
+    ];
+    let name = "limit-midway";
+    let Some((mut place, api, mut config)) = set_up(StageKind::Run, name, rules) else { return };
+    by_token(&mut config, &api);
+    let runner = ClaudeRunner::new(config);
+    let end = runner.run(&place.cx).await;
+    let Outcome::Interrupted { reason: Interruption::UsageLimit, retry_at: Some(_) } = end.outcome
+    else {
+        panic!("{end:?}")
+    };
+    // The same attempt, in the workspace as it was left, in the same conversation.
+    place.next_grant(end.session.clone());
+    let again = runner.run(&place.cx).await;
+    assert_eq!((again.outcome, again.session), (Outcome::Passed, end.session));
+    assert!(api.requests().last().unwrap().turn >= 1);
+    assert!(place.file("a.txt").exists());
+}
+
+#[tokio::test]
+async fn a_limit_of_turns_or_money_is_told_to_the_next_attempt() {
+    let rules = || vec![Rule::new(bash("true")).turn(0), Rule::new(bash("echo x"))];
+    let Some((place, _api, mut config)) = set_up(StageKind::Run, "turns", rules()) else { return };
+    config.policy = Policy::sandboxed();
+    config.turns_max = NonZeroU32::MIN.saturating_add(1);
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(class(&place), "Limit(Turns)", "{end:?}");
+    let Outcome::Rejected { feedback, .. } = end.outcome else { panic!("{:?}", end.outcome) };
+    assert!(feedback.contains("limit of turns"), "{feedback}");
+
+    let dear = vec![Rule::new(bash("true").tokens(40_000, 2_000))];
+    let Some((place, _api, mut config)) = set_up(StageKind::Run, "money", dear) else { return };
+    config.policy = Policy::sandboxed();
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(class(&place), "Limit(Budget)", "{end:?}");
+    let Outcome::Rejected { feedback, .. } = end.outcome else { panic!("{:?}", end.outcome) };
+    assert!(feedback.contains("limit of money"), "{feedback}");
+    // One turn past half a dollar, and so within the dollar that was reserved.
+    let Cost::Known(cost) = end.cost else { panic!("{:?}", end.cost) };
+    assert!(Usd(500_000) <= cost && cost <= place.cx.stage.cap, "{cost}");
+}
+
+#[tokio::test]
+async fn a_verdict_that_is_never_as_asked_for_is_a_rejection() {
+    let wrong = json!({ "verdict": "MAYBE" });
+    let rules = vec![Rule::new(Reply::structured(wrong))];
+    let Some((place, _api, config)) = set_up(StageKind::Review, "schema", rules) else { return };
+    let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
+    assert_eq!(class(&place), "Limit(Structure)");
+    let judgement = review.judgement.unwrap();
+    assert!(judgement.feedback().contains("no verdict that could be read"), "{judgement:?}");
+}
+
+#[tokio::test]
+async fn a_set_up_that_the_program_refuses_is_fatal() {
+    let Some((place, _api, mut config)) = set_up(StageKind::Run, "option", Vec::new()) else {
+        return;
+    };
+    config.leading_args = vec!["--no-such-option".into()];
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!((class(&place).as_str(), is_fatal(&end.outcome)), ("Refused(SetUp)", true));
+    assert_eq!(end.cost, Cost::NONE);
+}
+
+/// Sends a signal to the program once a command of its agent runs.
+async fn signalled(signal: &str, task: &str) -> Option<(String, Outcome)> {
+    let rules = vec![Rule::new(bash("touch started; tail -f /dev/null"))];
+    let (mut place, _api, mut config) = set_up(StageKind::Run, task, rules)?;
+    config.policy = Policy::sandboxed();
+    let (said, started) = (std::sync::Arc::clone(&place.said), place.file("started"));
+    let signal = signal.to_owned();
+    let killer = tokio::spawn(async move {
+        while !started.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let pid = said.lock().unwrap().iter().find_map(|it| {
+            if let ActivityKind::Started { pid, .. } = it { Some(*pid) } else { None }
+        });
+        let mut kill = std::process::Command::new("kill");
+        let killed = kill.args([signal, pid.unwrap().to_string()]).status().unwrap();
+        assert!(killed.success());
+    });
+    place.cx.stage.timeout = Duration::from_secs(40);
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    killer.await.unwrap();
+    // The command that it had started would live on, and does not.
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+    Some((class(&place), end.outcome))
+}
+
+#[tokio::test]
+async fn a_program_that_somebody_kills_is_interrupted_and_its_commands_end_with_it() {
+    for (signal, task) in [("-KILL", "killed"), ("-TERM", "terminated")] {
+        let Some((class, outcome)) = signalled(signal, task).await else { return };
+        assert_eq!(class, "Killed", "{signal}");
+        assert_eq!(interrupted(&outcome), Some(Interruption::Killed), "{signal}");
+    }
+}
+
+#[tokio::test]
+async fn denied_tools_without_a_change_are_doubted_and_noticed() {
+    let write = json!({ "file_path": "/etc/orchestrator-test", "content": "a\n" });
+    let rules =
+        vec![Rule::new(Reply::tool("Write", write)).turn(0), Rule::new(Reply::text("Written."))];
+    let Some((place, _api, config)) = set_up(StageKind::Run, "denied", rules) else { return };
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    assert_eq!(class(&place), "Suspicious(DeniedWithoutChange)");
+    let said = place.said.lock().unwrap();
+    let noticed = |text: &str| said.contains(&ActivityKind::Said(format!("noticed: {text}")));
+    assert!(noticed("it said it was finished and had changed no file"), "{said:#?}");
+    assert!(noticed("1 uses of tools were not allowed"), "{said:#?}");
+}
+
+#[tokio::test]
+async fn a_question_that_the_documents_answer_is_settled_by_a_retry() {
+    let write = json!({ "file_path": "${cwd}/BLOCKED.md", "content": "Which port?\n" });
+    let rules = vec![
+        Rule::new(Reply::text("Port 80 it is.")).user("the port is 80"),
+        Rule::new(Reply::tool("Write", write)).turn(0),
+        Rule::new(Reply::text("I am blocked.")),
+    ];
+    let Some((mut place, _api, config)) = set_up(StageKind::Run, "asks", rules) else { return };
+    let runner = ClaudeRunner::new(config);
+    let end = runner.run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Question { text: "Which port?".to_owned() });
+    // A person completes the documents; the retry is a new attempt.
+    std::fs::write(place.file("DECISIONS.md"), "Decided: the port is 80.\n").unwrap();
+    place.next_grant(None);
+    place.cx.attempt += 1;
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+}
+
+#[tokio::test]
+async fn work_that_is_left_running_holds_nothing_up_and_is_ended() {
+    let rules = vec![
+        Rule::new(bash("setsid sleep 3333 >/dev/null 2>&1 & echo left")).turn(0),
+        Rule::new(Reply::text("Done.")),
+    ];
+    let Some((place, _api, mut config)) = set_up(StageKind::Run, "leaves", rules) else { return };
+    config.policy = Policy::sandboxed();
+    let begun = std::time::Instant::now();
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
