@@ -12,6 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::confine::{Confiner as _, LocalConfiner};
 use crate::environment::Marker;
+use crate::open_files;
 use crate::sweep;
 use crate::table::{Process, ProcessId, Seeds};
 
@@ -59,7 +60,8 @@ pub enum LeftoversError {
 const PID_NAMESPACE_OF_HOST: &str = "pid:[4026531836]";
 
 impl LocalHost {
-    /// Looks at the machine and this process.
+    /// Looks at the machine and this process, and raises the limit of open files of this process as
+    /// far as it may; programs get the one that was there before.
     ///
     /// # Errors
     /// [`HostError`] when the machine does not tell.
@@ -70,6 +72,7 @@ impl LocalHost {
             .map_err(|source| HostError { place: BOOT_ID, source })?
             .trim()
             .to_owned();
+        open_files::raise();
         let pid = std::process::id();
         let this = Process::read(pid)
             .ok_or_else(|| HostError { place: STAT, source: io::ErrorKind::NotFound.into() })?;

@@ -58,7 +58,9 @@ mod environment;
 mod error;
 mod excerpt;
 mod follow;
+mod growth;
 mod host;
+mod open_files;
 mod program;
 mod question;
 mod run;
@@ -78,6 +80,7 @@ pub use self::{
     error::SpawnError,
     follow::Line,
     host::{HostError, LeftoversError, LocalHost, end_leftovers},
+    open_files::{TooFewFiles, raise_open_files},
     program::{Limits, Program},
     question::{QUESTION_BYTES_MAX, QUESTION_FILE, take_question},
     run::{End, Ended, Flow, Watch, run},

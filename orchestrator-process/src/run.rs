@@ -15,6 +15,7 @@ use crate::command::Output;
 use crate::confine::Cell;
 use crate::error::SpawnError;
 use crate::follow::{Growing, Line, Lines};
+use crate::growth::Growth;
 use crate::program::{Limits, Program};
 use crate::spawn::Tree;
 use crate::sweep::{self, Swept};
@@ -97,6 +98,8 @@ const TAIL_BYTES_MAX: usize = 8 * 1024;
 /// How often files are looked at that grow, and at most that do not.
 const TICK_MIN: Duration = Duration::from_millis(20);
 const TICK_MAX: Duration = Duration::from_millis(500);
+/// How often files are looked at whose growth is told; a write through a mapping is not.
+const TOLD: Duration = Duration::from_secs(5);
 /// How much is read before limits are looked at again.
 const READ_AT_ONCE: usize = 1 << 20;
 /// How long leftovers of a program that ended by itself have to end when asked.
@@ -166,6 +169,7 @@ async fn supervise(
     let mut grown_at = begun;
     let mut end_at = None;
     let mut tick = TICK_MIN;
+    let mut looked_at = begun;
     loop {
         let now = Instant::now();
         let silent_at = limits.silence.and_then(|silence| grown_at.checked_add(silence));
@@ -181,16 +185,22 @@ async fn supervise(
             return Some(End::SilenceLimit);
         }
         let next = [end_at, wall_at, silent_at].into_iter().flatten().fold(now + tick, Ord::min);
+        let grown = logs.grown(looked_at + TICK_MIN);
         tokio::select! {
             biased;
             () = tree.exited() => return None,
             () = cancel.cancelled() => return Some(End::Cancelled),
+            () = grown => {}
             () = sleep_until(next) => {}
         }
+        looked_at = Instant::now();
         match logs.read(watch) {
             Read::Nothing => tick = (tick * 2).min(TICK_MAX),
-            Read::Some => (grown_at, tick) = (Instant::now(), TICK_MIN),
-            Read::MoreToCome => (grown_at, tick) = (Instant::now(), Duration::ZERO),
+            Read::Some => (grown_at, tick) = (looked_at, TICK_MIN),
+            Read::MoreToCome => (grown_at, tick) = (looked_at, Duration::ZERO),
+        }
+        if logs.growth.is_some() && !logs.is_behind {
+            tick = TOLD;
         }
         end_at = end_at.or_else(|| logs.end_after.map(sweep::after));
     }
@@ -270,6 +280,8 @@ struct Logs {
     stdout: Option<Growing>,
     /// `None` also when it is the same file as the other.
     stderr: Option<Growing>,
+    /// Tells when they grow, where that can be told.
+    growth: Option<Growth>,
     lines: Lines,
     bytes_seen: u64,
     /// Whether there was more than was read.
@@ -285,9 +297,11 @@ impl Logs {
         };
         let stderr =
             program.stderr.as_deref().filter(|path| program.stdout.as_deref() != Some(path));
+        let of_stderr = stderr.map(open).transpose()?;
         Ok(Self {
             stdout: program.stdout.as_deref().map(open).transpose()?,
-            stderr: stderr.map(open).transpose()?,
+            stderr: of_stderr,
+            growth: Growth::of(program.stdout.as_deref().into_iter().chain(stderr)),
             lines: Lines::new(program.limits.line_bytes_max),
             bytes_seen: 0,
             is_behind: false,
@@ -305,6 +319,13 @@ impl Logs {
             leftovers: 0,
             left: Vec::new(),
         }
+    }
+
+    /// Returns when the files have grown, not before this moment; never where that is not told.
+    async fn grown(&self, not_before: Instant) {
+        let Some(growth) = &self.growth else { return std::future::pending().await };
+        sleep_until(not_before).await;
+        growth.happened().await;
     }
 
     fn bytes(&self) -> u64 {

@@ -23,6 +23,7 @@ use crate::command::{Output, command};
 use crate::confine::{Cell, Confinement, Confiner as _, Entry, LocalConfiner, PlaceFor};
 use crate::environment::StartMark;
 use crate::error::SpawnError;
+use crate::open_files;
 use crate::program::Program;
 use crate::table::Seeds;
 
@@ -242,6 +243,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 /// end when this process ends.
 fn isolate(command: &mut Command, entry: Entry) {
     let parent = getpid();
+    let files = open_files::before();
     let in_child = move || {
         for join in &entry.joins {
             // Whether it got in is looked at from outside.
@@ -264,6 +266,10 @@ fn isolate(command: &mut Command, entry: Entry) {
                 libc::signal(signal, libc::SIG_DFL);
             }
             libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+        }
+        if let Some(files) = files {
+            // A program that counts on few descriptors gets as many as its user meant it to.
+            rustix::process::setrlimit(rustix::process::Resource::Nofile, files).ok();
         }
         entry.rules.as_ref().map_or(Ok(()), |rules| restrict(rules.as_raw_fd()))
     };

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use orchestrator_core::{FencingToken, RunId};
-use orchestrator_process::{End, Limits, Marker, capture, end_leftovers};
+use orchestrator_process::{End, Limits, Marker, capture, end_leftovers, raise_open_files};
 use tempfile::tempdir;
 use tokio_util::sync::CancellationToken;
 
@@ -65,4 +65,38 @@ async fn few_files() {
         }
     }
     assert!(refused > 0 && ran > 0, "{refused} {ran}");
+}
+
+const LOW_SOFT: &str = "IT_LOW_SOFT";
+
+#[test]
+fn the_limit_of_open_files_is_raised_here_and_programs_keep_theirs() {
+    let status = Command::new("sh")
+        .args(["-c", "ulimit -S -n 100; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "scarce::low_soft_limit", "--include-ignored"])
+        .env(LOW_SOFT, "1")
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+}
+
+#[tokio::test]
+#[ignore = "the other one starts it"]
+async fn low_soft_limit() {
+    if std::env::var_os(LOW_SOFT).is_none() {
+        return;
+    }
+    let allowed = raise_open_files(10).unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..150 {
+        taken.push(File::open("/dev/null").unwrap());
+    }
+    let dir = tempdir().unwrap();
+    let ended = ended(&sh(dir.path(), "ulimit -S -n"), &mut ()).await.unwrap();
+    assert_eq!(ended.stdout_tail, "100\n");
+    let err = raise_open_files(u32::MAX).unwrap_err();
+    assert_eq!(err.allowed, allowed);
 }
