@@ -13,6 +13,7 @@ mod event;
 mod graph;
 mod id;
 mod lease;
+mod mask;
 mod memory;
 mod money;
 #[cfg(feature = "mutants")]
@@ -45,6 +46,7 @@ pub use self::{
         PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId,
     },
     lease::{Lease, Owner},
+    mask::Mask,
     memory::MemoryStore,
     money::{Cost, Usd},
     outcome::{

@@ -99,7 +99,7 @@ const TAIL_BYTES_MAX: usize = 8 * 1024;
 const TICK_MIN: Duration = Duration::from_millis(20);
 const TICK_MAX: Duration = Duration::from_millis(500);
 /// How often files are looked at whose growth is told; a write through a mapping is not.
-const TOLD: Duration = Duration::from_secs(5);
+const TOLD: Duration = Duration::from_secs(30);
 /// How much is read before limits are looked at again.
 const READ_AT_ONCE: usize = 1 << 20;
 /// How long leftovers of a program that ended by itself have to end when asked.

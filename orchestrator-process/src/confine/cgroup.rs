@@ -66,24 +66,30 @@ impl Cgroups {
         Self::of(&Mounts::of_this_process())
     }
 
+    /// Those of version 2 that this process can make.
+    pub(crate) fn detect_v2() -> Self {
+        Self::of(&Mounts { unified: Mounts::of_this_process().unified, ..Mounts::default() })
+    }
+
     fn of(mounts: &Mounts) -> Self {
         let mut found = Self::none(NO_CGROUP);
         let mut enabled = String::new();
-        match mounts.unified.as_deref().map_or_else(|| Err(NO_CGROUP.to_owned()), unified) {
-            Ok((base, kill)) => {
-                enabled = read(&base, "cgroup.subtree_control");
-                found.tree = Ok((base, kill));
-            }
-            Err(why) => found.tree = Err(why),
-        }
-        if found.tree.is_err()
-            && let Some(base) = mounts.freezer.as_deref().and_then(|own| usable(own).ok())
+        // The freezer of version 1 where it is there: a process gets into a cgroup of version 2 by
+        // a door at which it waits ten milliseconds for the rest of the machine.
+        let unified = if let Some(base) = mounts.freezer.as_deref().and_then(|own| usable(own).ok())
         {
             found.tree = Ok((base, Kill::Freezer));
-        }
-        let unified = found.tree.as_ref().ok().filter(|(_, kill)| *kill != Kill::Freezer);
+            None
+        } else {
+            found.tree =
+                mounts.unified.as_deref().map_or_else(|| Err(NO_CGROUP.to_owned()), unified);
+            found.tree.as_ref().ok().map(|(base, _)| {
+                enabled = read(base, "cgroup.subtree_control");
+                base.clone()
+            })
+        };
         let limit = |name: &str, v1: Option<&PathBuf>| {
-            if let Some((base, _)) = unified
+            if let Some(base) = &unified
                 && enabled.split_ascii_whitespace().any(|one| one == name)
             {
                 return Ok(Limit { base: base.clone(), is_v2: true });
@@ -284,8 +290,9 @@ impl Dirs {
     /// The files by which a process gets in.
     pub(crate) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
         let open = |dir: &PathBuf| {
-            let file = OpenOptions::new().write(true).open(dir.join("cgroup.procs"))?;
-            Ok(OwnedFd::from(file))
+            // Version 1 has a door for single threads, at which nobody waits; the child is one.
+            let open = |door| OpenOptions::new().write(true).open(dir.join(door));
+            Ok(OwnedFd::from(open("tasks").or_else(|_| open("cgroup.procs"))?))
         };
         self.all.iter().map(open).collect()
     }

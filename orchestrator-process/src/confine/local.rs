@@ -30,6 +30,12 @@ impl LocalConfiner {
         Arc::clone(&DETECTED)
     }
 
+    /// What this machine has, with cgroups of version 2 alone, as if there were none of version 1.
+    #[must_use]
+    pub fn with_cgroup_v2_only() -> Self {
+        Self::with(Cgroups::detect_v2())
+    }
+
     /// What this machine has but cgroups, as if there were none.
     #[must_use]
     pub fn without_cgroups() -> Self {

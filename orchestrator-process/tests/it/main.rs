@@ -9,14 +9,14 @@ mod running;
 mod scarce;
 mod stages;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrator_process::{
-    Ended, Environment, Limits, LocalConfiner, Program, SpawnError, Watch, run,
+    Confiner, Ended, Environment, Limits, LocalConfiner, Program, SpawnError, Watch, run,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -24,16 +24,18 @@ use tokio_util::sync::CancellationToken;
 const LONG: Duration = Duration::from_secs(60);
 
 thread_local! {
-    /// Whether programs are started as if there were no cgroups.
-    static WITHOUT_CGROUPS: Cell<bool> = const { Cell::new(false) };
+    /// What holds programs that are started, in place of what the machine has.
+    static CONFINER: RefCell<Option<Arc<dyn Confiner>>> = const { RefCell::new(None) };
 }
 
-/// Runs a test with what the machine has, and once more as if it had no cgroups.
+/// Runs a test with what the machine has, with cgroups of version 2, and with none.
 async fn with_and_without_cgroups(test: impl AsyncFn()) {
     test().await;
-    WITHOUT_CGROUPS.set(true);
-    test().await;
-    WITHOUT_CGROUPS.set(false);
+    for confiner in [LocalConfiner::with_cgroup_v2_only(), LocalConfiner::without_cgroups()] {
+        CONFINER.set(Some(Arc::new(confiner)));
+        test().await;
+    }
+    CONFINER.set(None);
 }
 
 /// A shell that runs this script in this directory, with its output in `out` and `err` there.
@@ -45,10 +47,10 @@ fn sh(dir: &Path, script: &str) -> Program {
         .stdout_file(dir.join("out"))
         .stderr_file(dir.join("err"))
         .limits(Limits::new(LONG).with_grace(Duration::from_millis(300)));
-    if WITHOUT_CGROUPS.get() {
-        return program.confiner(Arc::new(LocalConfiner::without_cgroups()));
+    match CONFINER.with_borrow(Clone::clone) {
+        Some(confiner) => program.confiner(confiner),
+        None => program,
     }
-    program
 }
 
 async fn ended(program: &Program, watch: &mut dyn Watch) -> Result<Ended, SpawnError> {
