@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use orchestrator_core::{FencingToken, RunId};
+use orchestrator_core::{FencingToken, Mask, RunId};
 
 use crate::table::Process;
 
@@ -84,6 +84,14 @@ impl Environment {
     #[must_use]
     pub fn get(&self, name: impl AsRef<OsStr>) -> Option<&OsStr> {
         self.values.get(name.as_ref()).map(OsString::as_os_str)
+    }
+
+    /// Keeps the values of these variables secret, beside all that looks like a key.
+    #[must_use]
+    pub fn mask<N: AsRef<OsStr>>(&self, secret: impl IntoIterator<Item = N>) -> Mask {
+        let values =
+            secret.into_iter().filter_map(|name| self.get(name)?.to_str().map(str::to_owned));
+        values.fold(Mask::keys(), Mask::with_value)
     }
 
     /// The variables, by name.

@@ -60,6 +60,7 @@ mod excerpt;
 mod follow;
 mod growth;
 mod host;
+mod masking;
 mod open_files;
 mod program;
 mod question;
@@ -80,6 +81,7 @@ pub use self::{
     error::SpawnError,
     follow::Line,
     host::{HostError, LeftoversError, LocalHost, end_leftovers},
+    masking::mask_file,
     open_files::{TooFewFiles, raise_open_files},
     program::{Limits, Program},
     question::{QUESTION_BYTES_MAX, QUESTION_FILE, take_question},

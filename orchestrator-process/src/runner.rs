@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Runner, StageContext};
-use orchestrator_core::{Interruption, Outcome, StageEnd};
+use orchestrator_core::{Interruption, Mask, Outcome, StageEnd};
 use serde_json::json;
 
 use crate::activity::Reporting;
 use crate::confine::Confinement;
 use crate::environment::{Environment, Marker};
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
+use crate::masking::mask_log;
 use crate::program::{Limits, Program};
 use crate::question::take_question;
 use crate::run::{End, Ended, run};
@@ -42,6 +43,7 @@ use crate::run::{End, Ended, run};
 pub struct CommandRunner {
     program: Program,
     limits: Limits,
+    mask: Mask,
 }
 
 impl CommandRunner {
@@ -52,7 +54,7 @@ impl CommandRunner {
         let program = Program::new(program)
             .args(args.into_iter().map(|arg| arg.as_ref().to_owned()))
             .environment(Environment::tools());
-        Self { program, limits: Limits::default() }
+        Self { program, limits: Limits::default(), mask: Mask::keys() }
     }
 
     /// In this environment instead.
@@ -81,6 +83,14 @@ impl CommandRunner {
     #[must_use]
     pub fn with_confinement(mut self, confinement: Confinement) -> Self {
         self.program = self.program.confinement(confinement);
+        self
+    }
+
+    /// With secrets that are overwritten in its logs when it has ended; otherwise what looks like a
+    /// key is. [`Environment::mask`] makes one of variables.
+    #[must_use]
+    pub fn with_mask(mut self, mask: Mask) -> Self {
+        self.mask = mask;
         self
     }
 
@@ -153,7 +163,12 @@ impl Runner for CommandRunner {
         };
         let mut report = Reporting::new(cx, &cx.dir.join("stdout.log"));
         match run(&program, &cx.cancel, &mut report).await {
-            Ok(ended) => self.end(cx, &ended),
+            Ok(ended) => {
+                for log in ["stdout.log", "stderr.log"] {
+                    mask_log(&cx.dir.join(log), &self.mask);
+                }
+                self.end(cx, &ended)
+            }
             Err(err) => StageEnd::free(err.outcome()),
         }
     }

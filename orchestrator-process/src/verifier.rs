@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{StageContext, Trial, Verifier, Workspace};
-use orchestrator_core::{Interruption, Outcome, Restart, StageEnd, VerifyCommand};
+use orchestrator_core::{Interruption, Mask, Outcome, Restart, StageEnd, VerifyCommand};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Reporting;
@@ -15,6 +15,7 @@ use crate::confine::Confinement;
 use crate::environment::{Environment, Marker};
 use crate::error::SpawnError;
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
+use crate::masking::mask_log;
 use crate::program::{Limits, Program};
 use crate::run::{End, run};
 
@@ -30,6 +31,7 @@ pub struct CommandVerifier {
     output_bytes_max: u64,
     grace: Duration,
     confinement: Confinement,
+    mask: Mask,
 }
 
 impl Default for CommandVerifier {
@@ -49,7 +51,16 @@ impl CommandVerifier {
             output_bytes_max: 256 << 20,
             grace: Duration::from_secs(5),
             confinement: Confinement::none(),
+            mask: Mask::keys(),
         }
+    }
+
+    /// With secrets that are overwritten in the log and kept out of the feedback; otherwise what
+    /// looks like a key is. [`Environment::mask`] makes one of variables.
+    #[must_use]
+    pub fn with_mask(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
     }
 
     /// With commands that are confined like this. In a sandbox they may write to the workspace, to
@@ -126,6 +137,7 @@ impl Verifier for CommandVerifier {
             Ok(ended) => ended,
             Err(err) => return StageEnd::free(refused(command, &err)),
         };
+        mask_log(&log, &self.mask);
         match ended.how {
             End::Exited(0) => StageEnd::passed(),
             End::Cancelled => StageEnd::interrupted(Interruption::Shutdown),

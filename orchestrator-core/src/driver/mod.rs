@@ -29,6 +29,7 @@ use crate::command::{Answer, Command, Refusal};
 use crate::engine::{InvalidSnapshot, Reason};
 use crate::id::{PoolName, RunId, TaskId};
 use crate::lease::Owner;
+use crate::mask::Mask;
 use crate::money::Usd;
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
@@ -88,6 +89,9 @@ pub struct DriverConfig {
     pub stop_grace: Duration,
     /// Whether a run that is paused or parked is resumed.
     pub resume: bool,
+    /// What is taken out of feedback, questions, errors and signs of life before they are stored or
+    /// shown; all that looks like a key, unless more is said.
+    pub mask: Mask,
 }
 
 impl DriverConfig {
@@ -104,6 +108,7 @@ impl DriverConfig {
             lease_ttl: Duration::from_secs(60),
             stop_grace: Duration::from_secs(8),
             resume: false,
+            mask: Mask::keys(),
         }
     }
 }

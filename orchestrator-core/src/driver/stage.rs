@@ -11,11 +11,13 @@ use super::Ports;
 use super::turns::Message;
 use crate::command::{Grant, StageReport};
 use crate::id::{ChangeId, RunId};
+use crate::mask::Mask;
 use crate::money::Cost;
 use crate::outcome::{Candidate, Interruption, Outcome, Restart, StageEnd};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
 use crate::port::{
-    Activity, ActivitySink, OpenWorkspace, PortError, Sealed, StageContext, Start, Workspace,
+    Activity, ActivityKind, ActivitySink, OpenWorkspace, PortError, Sealed, StageContext, Start,
+    Workspace,
 };
 use crate::task::TaskSpec;
 use crate::verdict::Verdict;
@@ -32,6 +34,8 @@ pub(super) struct Stage {
     pub(super) task_dir: PathBuf,
     pub(super) cancel: CancellationToken,
     pub(super) loop_tx: mpsc::UnboundedSender<Message>,
+    /// What must not be stored or shown.
+    pub(super) mask: Mask,
     /// Ends when the workspace that the task had before is removed.
     pub(super) released: Option<oneshot::Receiver<()>>,
 }
@@ -74,7 +78,13 @@ impl Stage {
         report(run, grant, Ended::of(end))
     }
 
-    fn report(self, ended: Ended) -> StageReport {
+    fn report(self, mut ended: Ended) -> StageReport {
+        match &mut ended.end.outcome {
+            Outcome::Rejected { feedback: text, .. }
+            | Outcome::Question { text }
+            | Outcome::Fatal { error: text } => self.mask.apply(text),
+            Outcome::Passed | Outcome::Interrupted { .. } => {}
+        }
         report(self.run, &self.grant, ended)
     }
 
@@ -208,6 +218,7 @@ impl Stage {
         let dir = format!("{:02}-{}{suffix}", self.grant.dispatch, self.spec.name);
         let (observer, task, token) =
             (Arc::clone(&self.ports.observer), self.task.id.clone(), self.grant.token);
+        let mask = self.mask.clone();
         Ok(StageContext {
             run: self.run.clone(),
             task: Arc::clone(&self.task),
@@ -220,7 +231,10 @@ impl Stage {
             dir: self.task_dir.join(dir),
             feedback: self.feedback().await?,
             cancel: self.cancel.clone(),
-            activity: ActivitySink::new(move |kind| {
+            activity: ActivitySink::new(move |mut kind| {
+                if let ActivityKind::Said(words) = &mut kind {
+                    mask.apply(words);
+                }
                 observer.activity(&Activity { task: task.clone(), token, kind });
             }),
         })
@@ -238,7 +252,7 @@ impl Stage {
     }
 
     fn failed(&self, err: &PortError) -> Ended {
-        let text = err.chain();
+        let text = self.mask.text(&err.chain()).into_owned();
         warn!(task = %self.task.id, stage = %self.spec.name, error = %text, "an adapter failed");
         let outcome = match err {
             PortError::Transient(_) => {

@@ -245,6 +245,7 @@ impl Turns {
             task_dir: self.config.stages_dir.join(grant.task.slug()),
             cancel: cancel.clone(),
             loop_tx: self.tx.clone(),
+            mask: self.config.mask.clone(),
             released: self.releases.remove(&grant.task),
         };
         let abort = self.stages.spawn(stage.carry_out());

@@ -4,6 +4,7 @@
 
 mod ending;
 mod others;
+mod secrets;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,9 +14,9 @@ use orchestrator_core::testing::{
     Fault, FaultStore, MemoryTarget, Recorder, Scripted, VirtualHost,
 };
 use orchestrator_core::{
-    Cause, Command, Completion, DriverConfig, EventKind, Interruption, MemoryStore, Orchestrator,
-    Outcome, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId, Snapshot, StageEnd, StageKind,
-    TaskId, TaskSpec, VerifyCommand,
+    Cause, Command, Completion, DriverConfig, EventKind, Interruption, Mask, MemoryStore,
+    Orchestrator, Outcome, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId, Snapshot,
+    StageEnd, StageKind, TaskId, TaskSpec, VerifyCommand,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -65,6 +66,11 @@ impl World {
 
     /// An orchestrator with other adapters.
     fn orchestrator_with(&self, change: impl FnOnce(&mut Ports)) -> Orchestrator {
+        self.orchestrator_masking(Mask::keys(), change)
+    }
+
+    /// One that keeps more than keys secret, with other adapters.
+    fn orchestrator_masking(&self, mask: Mask, change: impl FnOnce(&mut Ports)) -> Orchestrator {
         let script = Arc::new(self.script.clone());
         let mut ports = Ports {
             store: Arc::clone(&self.store),
@@ -80,6 +86,7 @@ impl World {
         let mut config = DriverConfig::new(run(), "stages".into());
         config.stop_grace = Duration::from_millis(200);
         config.resume = true;
+        config.mask = mask;
         // The host's clock stands still, so that no wait would ever be over.
         config.rules.backoff = Duration::ZERO;
         Orchestrator::new(ports, config)

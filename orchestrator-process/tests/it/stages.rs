@@ -286,3 +286,27 @@ async fn a_stage_that_needs_too_much_memory_is_rejected_and_told_why() {
     let Outcome::Rejected { feedback, .. } = runner.run(&cx).await.outcome else { panic!() };
     assert!(feedback.contains("needed more memory than it may have"), "{feedback}");
 }
+
+#[tokio::test]
+async fn secrets_are_in_no_log_and_no_feedback() {
+    let environment = Environment::tools().with("MY_PASS", "open sesame");
+    let mask = environment.mask(["MY_PASS", "NO_SUCH_VARIABLE"]);
+    let script = "echo \"$MY_PASS\"; echo ghp_0123456789abcdefghij0123456789abcdef >&2; exit 3";
+    let (_dir, cx) = stage(StageKind::Run, None);
+    let runner = CommandRunner::new("sh", ["-c", script])
+        .with_environment(environment.clone())
+        .with_mask(mask.clone());
+    let Outcome::Rejected { feedback, .. } = runner.run(&cx).await.outcome else { panic!() };
+    assert!(feedback.contains("***********") && !feedback.contains("sesame"), "{feedback}");
+    for log in ["stdout.log", "stderr.log"] {
+        let log = read(cx.dir.join(log));
+        assert!(log.starts_with("****") && log.ends_with("*\n"), "{log}");
+    }
+    let (_dir, cx) = stage(StageKind::Verify, shell(script));
+    let verifier = CommandVerifier::new(environment).with_mask(mask);
+    let Outcome::Rejected { feedback, .. } = verifier.verify(&cx).await.outcome else { panic!() };
+    // The command itself is shown as the plan has it.
+    assert!(!feedback.contains("sesame"), "{feedback}");
+    let log = read(cx.dir.join("output.log"));
+    assert!(!log.contains("sesame") && !log.contains("ghp_"), "{log}");
+}
