@@ -17,8 +17,9 @@ struct MostBehind;
 impl SchedulingPolicy for MostBehind {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
         let mut ranks = vec![0_u64; graph.len()];
-        for task in graph.in_order().into_iter().rev() {
-            let behind = graph.dependents(task).iter().map(|next| 1_000 + ranks[*next as usize]);
+        // Each task has a greater number than those it depends on.
+        for task in (0..graph.len()).rev() {
+            let behind = graph.dependents(task).map(|next| 1_000 + ranks[next]);
             let estimate = graph.task(task).and_then(|spec| spec.estimate);
             let minutes = estimate.map_or(500, |estimate| estimate.as_secs() / 60).min(999);
             ranks[task] = behind.sum::<u64>() + 999 - minutes;

@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::{
-    Answer, ClockReading, Command, CommandId, Cost, Engine, FencingToken, Grant, Outcome, Owner,
-    OwnerId, Plan, RetryRules, RunId, StageReport, TaskId, Timestamp, WallTime,
+    Answer, ClockReading, Command, CommandId, Cost, Engine, FencingToken, Outcome, Owner, OwnerId,
+    Plan, RetryRules, RunId, StageReport, TaskId, TaskNo, Timestamp, WallTime,
 };
 
 /// What a claim gives, and a result needs.
-pub(crate) type Granted = Grant;
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Granted {
+    task: TaskNo,
+    stage: u8,
+    attempt: u32,
+    token: FencingToken,
+}
 
 /// An engine with a driver, and what the bench says again and again.
 #[derive(Clone)]
@@ -17,6 +23,8 @@ pub(crate) struct Subject {
     engine: Engine,
     id: CommandId,
     claim: Command,
+    /// Said again and again, with other numbers.
+    report: Command,
 }
 
 impl Subject {
@@ -25,7 +33,21 @@ impl Subject {
         let engine = Engine::new(RunId::parse("bench").expect("a valid id"));
         let id = CommandId::parse("bench").expect("a valid id");
         let claim = Command::Claim { owner: owner().id };
-        let mut subject = Self { engine, id, claim };
+        let report = Command::Report(Box::new(StageReport {
+            run: engine.id().clone(),
+            task: TaskNo(0),
+            stage: 0,
+            attempt: 0,
+            token: FencingToken(0),
+            outcome: Outcome::Passed,
+            cost: Cost::NONE,
+            session: None,
+            candidate: None,
+            merged: None,
+            kept: None,
+            retry_at: None,
+        }));
+        let mut subject = Self { engine, id, claim, report };
         let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
         let opening = Command::OpenDriver {
             owner: owner(),
@@ -56,28 +78,22 @@ impl Subject {
     /// Takes the next stage that can run.
     pub(crate) fn claim(&mut self) -> Option<Granted> {
         match self.engine.submit(Timestamp(1), &self.id, &self.claim) {
-            Ok(Answer::Granted(grant)) => Some(*grant),
+            Ok(Answer::Granted { task, stage, attempt, token }) => {
+                Some(Granted { task, stage, attempt, token })
+            }
             Ok(Answer::Done | Answer::Nothing | Answer::Refused(_)) | Err(_) => None,
         }
     }
 
     /// Says that a stage ended.
     pub(crate) fn end(&mut self, grant: Granted, outcome: Outcome) {
-        let report = StageReport {
-            run: self.engine.id().clone(),
-            task: grant.task,
-            stage: grant.stage,
-            attempt: grant.attempt,
-            token: grant.token,
-            outcome,
-            cost: Cost::NONE,
-            session: None,
-            candidate: None,
-            merged: None,
-            kept: None,
-            retry_at: None,
-        };
-        let answer = self.submit(&Command::Report(Box::new(report)));
+        let Command::Report(report) = &mut self.report else { return };
+        report.task = grant.task;
+        report.stage = grant.stage;
+        report.attempt = grant.attempt;
+        report.token = grant.token;
+        report.outcome = outcome;
+        let answer = self.engine.submit(Timestamp(1), &self.id, &self.report).ok();
         assert_eq!(answer, Some(Answer::Done), "a result was not taken");
     }
 

@@ -40,12 +40,10 @@ impl std::fmt::Debug for Advice<'_> {
 pub fn escalated_md(history: &History, advice: &Advice<'_>) -> Result<String, InvalidSnapshot> {
     let engine = Engine::restore(&history.snapshot)?;
     let run = code(history.snapshot.run.id.as_str());
-    let escalated: Vec<(&TaskRecord, &Escalation)> = history
-        .snapshot
-        .tasks
-        .iter()
+    let escalated: Vec<(TaskRecord, Escalation)> = engine
+        .tasks_as_written()
         .filter_map(|task| match &task.phase {
-            Phase::Escalated(escalation) => Some((task, escalation)),
+            Phase::Escalated(escalation) => Some((task.clone(), escalation.clone())),
             Phase::Open
             | Phase::Deferred { .. }
             | Phase::Leased(_)
@@ -60,7 +58,7 @@ pub fn escalated_md(history: &History, advice: &Advice<'_>) -> Result<String, In
     let are = if escalated.len() == 1 { "task waits" } else { "tasks wait" };
     let mut text = format!("# {} {are} for a person\n\nRun {run}.\n", escalated.len());
     let page = Page { history, engine: &engine, advice };
-    for (task, escalation) in escalated {
+    for (task, escalation) in &escalated {
         page.task(&mut text, task, escalation);
     }
     Ok(text)
@@ -181,24 +179,18 @@ impl Page<'_> {
     }
 
     /// The blocked tasks that depend on this one, directly or not, in the order of the plan.
-    fn dependents(&self, root: &TaskId) -> Vec<&TaskId> {
-        let mut reached: BTreeSet<&TaskId> = BTreeSet::from([root]);
-        // A plan may name what comes later in it, so that one pass may not be enough.
-        loop {
-            let before = reached.len();
-            for task in self.engine.tasks() {
-                let spec = self.engine.spec(&task.id);
-                if spec.is_some_and(|spec| spec.depends_on.iter().any(|id| reached.contains(id))) {
-                    reached.insert(&task.id);
-                }
-            }
-            if reached.len() == before {
-                break;
+    fn dependents(&self, root: &TaskId) -> Vec<TaskId> {
+        let mut reached: BTreeSet<TaskId> = BTreeSet::from([root.clone()]);
+        // Each task has a greater number than those it depends on.
+        for task in self.engine.tasks() {
+            let spec = self.engine.spec(&task.id);
+            if spec.is_some_and(|spec| spec.depends_on.iter().any(|id| reached.contains(id))) {
+                reached.insert(task.id);
             }
         }
         let blocked =
-            |id: &&TaskId| *id != root && reached.contains(id) && self.engine.is_blocked(id);
-        self.engine.tasks().iter().map(|task| &task.id).filter(blocked).collect()
+            |id: &TaskId| id != root && reached.contains(id) && self.engine.is_blocked(id);
+        self.engine.tasks_as_written().map(|task| task.id).filter(blocked).collect()
     }
 
     fn go_on(&self, text: &mut String, task: &TaskRecord, cause: Cause) {

@@ -120,7 +120,7 @@ impl Report {
         let engine = Engine::restore(&history.snapshot)?;
         let run = &history.snapshot.run;
         let tasks: Vec<TaskReport> =
-            history.snapshot.tasks.iter().map(|task| row(&engine, task)).collect();
+            engine.tasks_as_written().map(|task| row(&engine, &task)).collect();
         let count = |state| {
             u32::try_from(tasks.iter().filter(|t| t.state == state).count()).unwrap_or(u32::MAX)
         };

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, Resolution, Stale};
-use crate::id::{BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, SessionId, TaskId};
+use crate::id::{
+    BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, SessionId, TaskId, TaskNo,
+};
 use crate::lease::Owner;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Candidate, MergeIntent, Outcome, Restart};
@@ -68,7 +70,7 @@ pub enum Command {
     /// Announces a merge, before it happens.
     IntendMerge {
         /// The task.
-        task: TaskId,
+        task: TaskNo,
         /// The lease.
         token: FencingToken,
         /// The merge.
@@ -77,7 +79,7 @@ pub enum Command {
     /// Says that nothing of a stopping lease runs any more.
     Stopped {
         /// The task.
-        task: TaskId,
+        task: TaskNo,
         /// The lease.
         token: FencingToken,
     },
@@ -138,8 +140,8 @@ pub enum Command {
 pub struct StageReport {
     /// The run.
     pub run: RunId,
-    /// The task.
-    pub task: TaskId,
+    /// The task, by the number in its grant.
+    pub task: TaskNo,
     /// The stage, counted from 0.
     pub stage: u8,
     /// The attempt.
@@ -168,8 +170,17 @@ pub struct StageReport {
 pub enum Answer {
     /// It was done.
     Done,
-    /// A stage to carry out.
-    Granted(Box<Grant>),
+    /// A stage to carry out; [`Engine::grant`](crate::Engine::grant) has the rest of it.
+    Granted {
+        /// The task.
+        task: TaskNo,
+        /// The stage, counted from 0.
+        stage: u8,
+        /// The attempt.
+        attempt: u32,
+        /// The lease.
+        token: FencingToken,
+    },
     /// Nothing can run now.
     Nothing,
     /// The result counts for nothing.
@@ -179,8 +190,8 @@ pub enum Answer {
 /// A stage to carry out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The task's place in the run, counted from 0.
-    pub index: u32,
+    /// The task's number in the run.
+    pub number: TaskNo,
     /// The task.
     pub task: TaskId,
     /// The stage, counted from 0.
@@ -197,7 +208,7 @@ pub struct Grant {
     pub feedback: Vec<BlobHash>,
     /// Where a run stage starts.
     pub restart: Restart,
-    /// The lease that made its workspace.
+    /// The lease that left the workspace, when this attempt began with it.
     pub workspace: Option<FencingToken>,
     /// The conversation that can be taken up.
     pub session: Option<SessionId>,

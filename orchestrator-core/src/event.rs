@@ -16,13 +16,16 @@ use crate::time::{Anchor, Timestamp};
 pub const EVENT_BYTES_MAX: usize = 4 * 1024;
 
 /// One thing that happened, and when.
+///
+/// In a log a task is named by its id; inside the engine (`T` is [`TaskNo`](crate::TaskNo)) by its
+/// number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct Event<T = TaskId> {
     /// When, by the run's own time.
     pub at: Timestamp,
     /// What.
     #[serde(flatten)]
-    pub kind: EventKind,
+    pub kind: EventKind<T>,
 }
 
 /// An event with its place in the log.
@@ -38,7 +41,7 @@ pub struct StoredEvent {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub enum EventKind {
+pub enum EventKind<T = TaskId> {
     /// A run began.
     RunCreated {
         /// Its name.
@@ -96,7 +99,7 @@ pub enum EventKind {
     /// A stage was granted.
     Granted {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The stage, counted from 0.
         stage: u8,
         /// The attempt.
@@ -113,7 +116,7 @@ pub enum EventKind {
     /// A stage passed.
     Passed {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease.
         token: FencingToken,
         /// What was booked for it.
@@ -128,7 +131,7 @@ pub enum EventKind {
     /// A stage judged the work not good enough.
     Rejected {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease.
         token: FencingToken,
         /// What was booked for it.
@@ -147,7 +150,7 @@ pub enum EventKind {
     /// A stage ended through no fault of the task.
     Interrupted {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease.
         token: FencingToken,
         /// What was booked for it.
@@ -162,7 +165,7 @@ pub enum EventKind {
     /// A lease ended, and its processes are not yet known to be gone.
     Stopping {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease.
         token: FencingToken,
         /// Why.
@@ -171,7 +174,7 @@ pub enum EventKind {
     /// A person must act. Ends the lease, where there is one.
     Escalated {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease that ended with it.
         token: Option<FencingToken>,
         /// What was booked for it.
@@ -186,7 +189,7 @@ pub enum EventKind {
     /// A result under a lease that is not the task's was refused.
     ResultRefused {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease it named.
         token: FencingToken,
         /// Why.
@@ -197,7 +200,7 @@ pub enum EventKind {
     /// A merge is about to happen.
     MergeIntended {
         /// The task.
-        task: TaskId,
+        task: T,
         /// The lease.
         token: FencingToken,
         /// The merge.
@@ -206,12 +209,12 @@ pub enum EventKind {
     /// The wait of a task is over.
     Due {
         /// The task.
-        task: TaskId,
+        task: T,
     },
     /// A person had a task tried again.
     Retried {
         /// The task.
-        task: TaskId,
+        task: T,
         /// Who.
         actor: String,
         /// Why.
@@ -220,7 +223,7 @@ pub enum EventKind {
     /// A person settled a task.
     Resolved {
         /// The task.
-        task: TaskId,
+        task: T,
         /// How.
         how: Resolution,
         /// Who.
@@ -231,7 +234,7 @@ pub enum EventKind {
     /// A person gave a task up.
     Cancelled {
         /// The task.
-        task: TaskId,
+        task: T,
         /// Who.
         actor: String,
         /// Why.
@@ -265,10 +268,60 @@ pub enum EventKind {
     Failed,
 }
 
-impl EventKind {
+impl<T> EventKind<T> {
+    /// The same with the task named in another way.
+    #[must_use]
+    pub fn named<U>(self, name: impl FnOnce(T) -> U) -> EventKind<U> {
+        macro_rules! convert {
+            (
+                named: [$($named:ident { $($field:ident),* }),* $(,)?],
+                other: [$($other:ident $({ $($part:ident),* })?),* $(,)?]
+            ) => {
+                match self {
+                    $(Self::$named { task, $($field),* } => {
+                        EventKind::$named { task: name(task), $($field),* }
+                    })*
+                    $(Self::$other $({ $($part),* })? => EventKind::$other $({ $($part),* })?,)*
+                }
+            };
+        }
+        convert! {
+            named: [
+                Granted { stage, attempt, token, owner, hard_stop, reserved },
+                Passed { token, cost, candidate, merged, session },
+                Rejected { token, cost, feedback, signature, restart, candidate, session },
+                Interrupted { token, cost, reason, until, session },
+                Stopping { token, reason },
+                Escalated { token, cost, cause, text, kept },
+                ResultRefused { token, reason, cost },
+                MergeIntended { token, intent },
+                Due {},
+                Retried { actor, reason },
+                Resolved { how, actor, reason },
+                Cancelled { actor, reason },
+            ],
+            other: [
+                RunCreated { run, rules },
+                PlanAdded { plan, tasks },
+                PoolLimited { pool, limit },
+                PoolClosed { pool, until },
+                PoolOpened { pool },
+                BudgetSet { budget },
+                DriverOpened { owner, anchor, ttl_ms, token_floor },
+                DriverEnded { owner },
+                Paused { actor, reason },
+                Draining { reason },
+                Parked { reason },
+                Resumed { actor },
+                Completed,
+                Failed,
+            ]
+        }
+    }
+
     /// The task that the event is about.
     #[must_use]
-    pub const fn task(&self) -> Option<&TaskId> {
+    pub const fn task(&self) -> Option<&T> {
         match self {
             Self::Granted { task, .. }
             | Self::Passed { task, .. }

@@ -183,6 +183,20 @@ fn is_reserved(name: &str) -> bool {
     device || name.ends_with(".lock")
 }
 
+/// A task's number in its run: that of its record, counted from 0.
+///
+/// The tasks of a plan are numbered when it is added: each after those it depends on, and among
+/// those that could be next the one with the longest path behind it first. The number stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct TaskNo(pub u32);
+
+impl fmt::Display for TaskNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no. {}", self.0)
+    }
+}
+
 /// Number of a lease: it grows with each grant of a run and is never used again.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

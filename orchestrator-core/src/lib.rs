@@ -43,7 +43,7 @@ pub use self::{
     graph::{Graph, PathLength},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
-        PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId,
+        PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId, TaskNo,
     },
     lease::{Lease, Owner},
     mask::Mask,

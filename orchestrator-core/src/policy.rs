@@ -1,8 +1,8 @@
 //! What goes first among tasks that could run at the same stage.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::engine::Specs;
 use crate::task::TaskSpec;
 use crate::time::millis;
 
@@ -17,7 +17,7 @@ use crate::time::millis;
 ///
 /// impl SchedulingPolicy for MostDependents {
 ///     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
-///         (0..graph.len()).map(|task| graph.dependents(task).len() as u64).collect()
+///         (0..graph.len()).map(|task| graph.dependents(task).count() as u64).collect()
 ///     }
 /// }
 /// ```
@@ -27,17 +27,16 @@ pub trait SchedulingPolicy: fmt::Debug + Send + Sync {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64>;
 }
 
-/// The tasks of a run and what waits for them, by dense number.
+/// The tasks of a run and what waits for them, by number: each task has a greater number than those
+/// it depends on.
 #[derive(Debug)]
 pub struct TaskGraph<'a> {
-    specs: Vec<&'a TaskSpec>,
-    dependents: Vec<&'a [u32]>,
+    specs: &'a Specs,
 }
 
 impl<'a> TaskGraph<'a> {
-    pub(crate) fn new(tasks: impl Iterator<Item = (&'a TaskSpec, &'a [u32])>) -> Self {
-        let (specs, dependents) = tasks.unzip();
-        Self { specs, dependents }
+    pub(crate) const fn new(specs: &'a Specs) -> Self {
+        Self { specs }
     }
 
     /// How many tasks there are.
@@ -49,41 +48,22 @@ impl<'a> TaskGraph<'a> {
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.specs.is_empty()
+        self.len() == 0
     }
 
     /// The task of this number.
     #[must_use]
     pub fn task(&self, number: usize) -> Option<&'a TaskSpec> {
-        self.specs.get(number).copied()
+        let number = u32::try_from(number).ok().filter(|number| (*number as usize) < self.len());
+        number.map(|number| self.specs.spec(number))
     }
 
-    /// The numbers of the tasks that wait for this one.
-    #[must_use]
-    pub fn dependents(&self, number: usize) -> &'a [u32] {
-        self.dependents.get(number).copied().unwrap_or_default()
-    }
-
-    /// All numbers, each after those of the tasks it waits for.
-    #[must_use]
-    pub fn in_order(&self) -> Vec<usize> {
-        let mut waits = vec![0_u32; self.len()];
-        let following = |task: usize| self.dependents(task).iter().map(|next| *next as usize);
-        for next in (0..self.len()).flat_map(following) {
-            waits[next] += 1;
-        }
-        let mut free: BTreeSet<usize> = (0..self.len()).filter(|task| waits[*task] == 0).collect();
-        let mut order = Vec::with_capacity(self.len());
-        while let Some(task) = free.pop_first() {
-            order.push(task);
-            for next in following(task) {
-                waits[next] -= 1;
-                if waits[next] == 0 {
-                    free.insert(next);
-                }
-            }
-        }
-        order
+    /// The numbers of the tasks that wait for this one, ascending.
+    pub fn dependents(&self, number: usize) -> impl Iterator<Item = usize> + 'a {
+        let specs = self.specs;
+        let number = u32::try_from(number).ok().filter(|number| (*number as usize) < specs.len());
+        let dependents = number.into_iter().flat_map(|number| specs.dependents(number));
+        dependents.map(|next| next as usize)
     }
 }
 
@@ -100,8 +80,8 @@ impl SchedulingPolicy for RemainingPath {
         let sum = known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one));
         let mean = sum.checked_div(known.len() as u64).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
-        for task in graph.in_order().into_iter().rev() {
-            let behind = graph.dependents(task).iter().map(|next| ranks[*next as usize]).max();
+        for task in (0..graph.len()).rev() {
+            let behind = graph.dependents(task).map(|next| ranks[next]).max();
             let own = estimate(task).unwrap_or(mean);
             ranks[task] = own.saturating_add(behind.unwrap_or(0));
         }

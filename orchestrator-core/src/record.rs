@@ -42,7 +42,7 @@ pub struct TaskRecord {
     pub restart: Restart,
     /// Whether it holds its scope.
     pub holds_scope: bool,
-    /// The lease that made its workspace.
+    /// The last lease of the first stage in the present attempt, which left the workspace.
     pub workspace: Option<FencingToken>,
     /// The conversation that an interrupted run stage can go on with.
     pub session: Option<SessionId>,

@@ -100,6 +100,12 @@ impl Scope {
         self.patterns.iter().any(|ours| other.patterns.iter().any(|theirs| ours.overlaps(theirs)))
     }
 
+    /// For each pattern the components before its first wildcard, without case: what decides
+    /// whether scopes overlap.
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &[String]> {
+        self.patterns.iter().map(|pattern| pattern.literal.as_slice())
+    }
+
     /// The first pattern that begins with a wildcard, so that the scope overlaps every other one
     /// that is not empty.
     #[must_use]

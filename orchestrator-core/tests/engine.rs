@@ -72,7 +72,7 @@ impl World {
 
     fn claim(&mut self) -> Option<Grant> {
         match self.tell(&Command::Claim { owner: owner(1).id }) {
-            Answer::Granted(grant) => Some(*grant),
+            Answer::Granted { task, .. } => self.engine.grant(task),
             Answer::Done | Answer::Nothing | Answer::Refused(_) => None,
         }
     }
@@ -91,7 +91,7 @@ impl World {
         let passed = outcome == Outcome::Passed && grant.stage == 0;
         let mut report = StageReport {
             run: self.engine.id().clone(),
-            task: grant.task.clone(),
+            task: grant.number,
             stage: grant.stage,
             attempt: grant.attempt,
             token: grant.token,
@@ -107,8 +107,8 @@ impl World {
         self.tell(&Command::Report(Box::new(report)))
     }
 
-    fn phase(&self, task: &str) -> &Phase {
-        &self.engine.task(&id(task)).unwrap().phase
+    fn phase(&self, task: &str) -> Phase {
+        self.engine.task(&id(task)).unwrap().phase
     }
 
     fn cause(&self, task: &str) -> Option<Cause> {
@@ -201,7 +201,7 @@ fn what_a_stopped_lease_really_cost_is_booked_once_whenever_it_becomes_known() {
         let grant = world.claim().unwrap();
         let cap = grant.cap;
         world.open(1, Some(owner(1).id));
-        let stopped = Command::Stopped { task: id("a"), token: grant.token };
+        let stopped = Command::Stopped { task: grant.number, token: grant.token };
         let say = |world: &mut World| {
             for _ in 0..2 {
                 world.report_with(&grant, Outcome::Passed, |report| report.cost = cost);
@@ -265,7 +265,7 @@ fn a_process_that_drives_again_ends_what_it_left_running() {
     let grant = world.claim().unwrap();
     world.open(1, Some(owner(1).id));
     assert!(matches!(world.phase("a"), Phase::Stopping { .. }));
-    world.tell(&Command::Stopped { task: id("a"), token: grant.token });
+    world.tell(&Command::Stopped { task: grant.number, token: grant.token });
     assert_eq!(world.claim().unwrap().attempt, 1);
 }
 

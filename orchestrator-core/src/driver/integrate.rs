@@ -80,7 +80,7 @@ impl Stage {
     /// Has the intent committed; whether the lease still holds.
     async fn announce(&self, intent: &MergeIntent) -> bool {
         let (reply, committed) = oneshot::channel();
-        let (task, token) = (self.task.id.clone(), self.grant.token);
+        let (task, token) = (self.grant.number, self.grant.token);
         let message = Message::Intent { task, token, intent: intent.clone(), reply };
         // A loop that is gone answers nothing, and then nothing is merged.
         self.loop_tx.send(message).is_ok() && matches!(committed.await, Ok(Answer::Done))

@@ -134,8 +134,8 @@ impl Ledger {
         }
         let claim = Command::Claim { owner: self.owner.clone() };
         if aim == Aim::Granting {
-            while let Some(Answer::Granted(grant)) = self.submit(now, &claim) {
-                turn.grants.push(*grant);
+            while let Some(Answer::Granted { task, .. }) = self.submit(now, &claim) {
+                turn.grants.extend(self.engine.grant(task));
             }
             if self.engine.settlement(now).is_some() {
                 self.submit(now, &Command::Settle);

@@ -183,6 +183,6 @@ fn with_workspace(engine: &Engine) -> Vec<TaskId> {
         Phase::Open | Phase::Deferred { .. } | Phase::Leased(_) | Phase::Stopping { .. } => true,
         Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled => false,
     };
-    let tasks = engine.tasks().iter().filter(|task| task.workspace.is_some());
+    let tasks = engine.tasks().filter(|task| task.attempt > 0);
     tasks.filter(|task| needed(&task.phase)).map(|task| task.id.clone()).collect()
 }

@@ -273,7 +273,7 @@ impl Stage {
 fn report(run: RunId, grant: &Grant, ended: Ended) -> StageReport {
     StageReport {
         run,
-        task: grant.task.clone(),
+        task: grant.number,
         stage: grant.stage,
         attempt: grant.attempt,
         token: grant.token,

@@ -16,7 +16,7 @@ use super::{DriverConfig, Ports, RunEnd, RunError, view};
 use crate::command::{Answer, Command, Grant, StageReport};
 use crate::engine::Settlement;
 use crate::event::{EventKind, StoredEvent};
-use crate::id::{FencingToken, TaskId};
+use crate::id::{FencingToken, TaskId, TaskNo};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
 use crate::pipeline::StageSpec;
 use crate::record::{Phase, RunState};
@@ -28,7 +28,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(30);
 pub(super) enum Message {
     /// A merge is about to happen; it may once this is committed.
     Intent {
-        task: TaskId,
+        task: TaskNo,
         token: FencingToken,
         intent: MergeIntent,
         reply: oneshot::Sender<Answer>,
@@ -238,7 +238,7 @@ impl Turns {
         let stage = Stage {
             ports: self.ports.clone(),
             run: self.config.run.clone(),
-            task: Arc::clone(task),
+            task: Arc::new(task.clone()),
             pipeline: pipeline.clone(),
             spec: StageSpec { cap: grant.cap, ..spec.clone() },
             grant: grant.clone(),
@@ -315,7 +315,11 @@ impl Turns {
                 self.replies.push((self.pending.len(), reply));
                 self.pending.push(Command::IntendMerge { task, token, intent });
             }
-            Message::Stopped { task, token } => self.pending.push(Command::Stopped { task, token }),
+            Message::Stopped { task, token } => {
+                if let Some(task) = self.ledger.engine.number(&task) {
+                    self.pending.push(Command::Stopped { task, token });
+                }
+            }
         }
     }
 
@@ -351,10 +355,9 @@ impl Turns {
     }
 
     fn report(&mut self, report: StageReport) {
-        let (task, token) = (report.task.clone(), report.token);
+        let (task, token) = (report.task, report.token);
         self.pending.push(Command::Report(Box::new(report)));
-        let record = self.ledger.engine.task(&task);
-        if record.is_some_and(|record| matches!(record.phase, Phase::Stopping { .. })) {
+        if self.ledger.engine.grant(task).is_none() {
             // The result comes too late, but with it nothing of the lease runs any more.
             self.pending.push(Command::Stopped { task, token });
         }

@@ -1,18 +1,17 @@
 //! Questions to the engine: what runs, what holds a task, when something will happen by itself.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::Engine;
 use super::claim::reservation;
-use super::index::{is_settled, lease, needs};
-use super::{Engine, Entry};
-use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId};
+use super::table::{Kind, Phase};
+use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::outcome::Interruption;
 use crate::pipeline::Pipeline;
-use crate::record::{OwnerRecord, ParkReason, Phase, PoolRecord, RunRecord, RunState, TaskRecord};
+use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -149,28 +148,50 @@ impl Engine {
         self.run.as_ref()
     }
 
-    /// A task's record.
+    /// The number of a task.
     #[must_use]
-    pub fn task(&self, task: &TaskId) -> Option<&TaskRecord> {
-        self.record(task)
+    pub fn number(&self, task: &TaskId) -> Option<TaskNo> {
+        self.specs.number(task).map(TaskNo)
     }
 
-    /// All tasks' records, in the run's order.
+    /// The id of the task of this number.
     #[must_use]
-    pub fn tasks(&self) -> &[TaskRecord] {
-        &self.tasks
+    pub fn name(&self, task: TaskNo) -> Option<&TaskId> {
+        self.has(task).then(|| self.specs.id(task.0))
+    }
+
+    /// A task's record, as it is now.
+    #[must_use]
+    pub fn task(&self, task: &TaskId) -> Option<TaskRecord> {
+        self.specs.number(task).map(|number| self.to_record(number))
+    }
+
+    /// The record of the task of this number, as it is now.
+    #[must_use]
+    pub fn record(&self, task: TaskNo) -> Option<TaskRecord> {
+        self.has(task).then(|| self.to_record(task.0))
+    }
+
+    /// All tasks' records, in the order of their numbers.
+    pub fn tasks(&self) -> impl Iterator<Item = TaskRecord> + '_ {
+        (0_u32..).take(self.table.len()).map(|number| self.to_record(number))
+    }
+
+    /// All tasks' records, in the order in which the plans have them.
+    pub fn tasks_as_written(&self) -> impl Iterator<Item = TaskRecord> + '_ {
+        self.specs.as_written().into_iter().map(|number| self.to_record(number))
     }
 
     /// A task's specification.
     #[must_use]
-    pub fn spec(&self, task: &TaskId) -> Option<&Arc<TaskSpec>> {
-        self.entry(task).map(|entry| &entry.spec)
+    pub fn spec(&self, task: &TaskId) -> Option<&TaskSpec> {
+        self.specs.number(task).map(|number| self.specs.spec(number))
     }
 
     /// The stages that a task goes through.
     #[must_use]
     pub fn pipeline(&self, task: &TaskId) -> Option<&Pipeline> {
-        self.entry(task).map(|entry| &*entry.pipeline)
+        self.specs.number(task).map(|number| &*self.specs.profile(number).pipeline)
     }
 
     /// The pools, by name.
@@ -181,7 +202,7 @@ impl Engine {
     /// Permits of a pool in use.
     #[must_use]
     pub fn in_use(&self, pool: &PoolName) -> u32 {
-        self.index.in_use.get(pool).copied().unwrap_or(0)
+        self.pools.find(pool).map_or(0, |pool| self.index.in_use(pool))
     }
 
     /// The owners, by id.
@@ -189,20 +210,20 @@ impl Engine {
         self.owners.values()
     }
 
-    /// Tasks with a live lease or one that is being stopped, in the run's order.
-    pub fn held(&self) -> impl Iterator<Item = &TaskRecord> {
-        let mut numbers: Vec<u32> = self.index.hard_stops.iter().map(|(_, task)| *task).collect();
+    /// Tasks with a live lease or one that is being stopped, in the order of their numbers.
+    pub fn held(&self) -> impl Iterator<Item = TaskRecord> + '_ {
+        let live = self.index.hard_stops.entries().iter();
+        let mut numbers: Vec<u32> =
+            live.filter_map(|(_, lease)| Some(self.table.lease(*lease)?.task)).collect();
         numbers.extend(&self.index.stopping);
         numbers.sort_unstable();
-        numbers.into_iter().filter_map(|number| self.tasks.get(number as usize))
+        numbers.into_iter().map(|number| self.to_record(number))
     }
 
     /// Whether the task can never run as things are, though nobody gave it up.
     #[must_use]
     pub fn is_blocked(&self, task: &TaskId) -> bool {
-        self.entry(task)
-            .zip(self.record(task))
-            .is_some_and(|(entry, record)| super::index::is_blocked(entry, record))
+        self.specs.number(task).is_some_and(|number| self.table.hot(number).is_blocked())
     }
 
     /// How many tasks are blocked.
@@ -215,7 +236,7 @@ impl Engine {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let timer = self.index.timers.first().map(|(at, _)| *at);
-        let stop = self.index.hard_stops.first().map(|(at, _)| *at);
+        let stop = self.index.hard_stops.first().map(|(at, _)| at);
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
         closed.chain(timer).chain(stop).min()
     }
@@ -223,28 +244,24 @@ impl Engine {
     /// Everything that holds a task; each reason can be checked against the records.
     #[must_use]
     pub fn explain(&self, now: Timestamp, task: &TaskId) -> Vec<Reason> {
-        let (Some(entry), Some(record), Some(run)) =
-            (self.entry(task), self.record(task), self.run.as_ref())
-        else {
-            return vec![Reason::Unknown];
-        };
-        if is_settled(&record.phase) {
-            return vec![Reason::Settled { phase: record.phase.as_str() }];
+        match (self.specs.number(task), self.run.as_ref()) {
+            (Some(number), Some(run)) => self.explain_number(now, run, number),
+            _ => vec![Reason::Unknown],
         }
-        if let Some(lease) = lease(&record.phase) {
-            let token = lease.token;
-            return match record.phase {
-                Phase::Stopping { .. } => vec![Reason::Stopping { token }],
-                Phase::Open
-                | Phase::Deferred { .. }
-                | Phase::Leased(_)
-                | Phase::Done(_)
-                | Phase::Escalated(_)
-                | Phase::Cancelled => vec![Reason::Running { token }],
-            };
+    }
+
+    fn explain_number(&self, now: Timestamp, run: &RunRecord, number: u32) -> Vec<Reason> {
+        let task = self.table.get(number);
+        match &task.phase {
+            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {
+                return vec![Reason::Settled { phase: task.phase.kind().as_str() }];
+            }
+            Phase::Leased(hold) => return vec![Reason::Running { token: hold.token }],
+            Phase::Stopping(hold, _) => return vec![Reason::Stopping { token: hold.token }],
+            Phase::Open | Phase::Deferred => {}
         }
-        let mut reasons = self.unmet(entry);
-        if let Phase::Deferred { until, why } = record.phase
+        let mut reasons = self.unmet(number);
+        if let Some((until, why)) = task.detail().deferred
             && until > now
         {
             reasons.push(Reason::Deferred { until, why });
@@ -252,66 +269,51 @@ impl Engine {
         if run.state != RunState::Active {
             reasons.push(Reason::RunNotActive { state: run.state.as_str() });
         }
-        reasons.extend(self.short_of(now, run, entry, record));
+        reasons.extend(self.short_of(now, run, number));
         if reasons.is_empty() {
             reasons.push(Reason::Ready);
         }
         reasons
     }
 
-    fn unmet(&self, entry: &Entry) -> Vec<Reason> {
-        let mut reasons = Vec::new();
-        for number in &entry.depends_on {
-            let place = *number as usize;
-            let (task, phase) = (self.tasks[place].id.clone(), &self.tasks[place].phase);
-            let dead = super::index::is_dead_end(phase) || self.entries[place].dead > 0;
-            match phase {
-                Phase::Done(_) => {}
-                Phase::Open
-                | Phase::Deferred { .. }
-                | Phase::Leased(_)
-                | Phase::Stopping { .. }
-                | Phase::Escalated(_)
-                | Phase::Cancelled => reasons.push(if dead {
-                    Reason::BlockedBy { task }
-                } else {
-                    Reason::WaitsFor { task }
-                }),
+    fn unmet(&self, number: u32) -> Vec<Reason> {
+        let mut dependencies: Vec<u32> = self.specs.dependencies(number).collect();
+        dependencies.sort_unstable();
+        let open = |from: &u32| self.table.hot(*from).kind() != Kind::Done;
+        let reason = |from: u32| {
+            let task = self.specs.id(from).clone();
+            if self.table.hot(from).is_dead() {
+                Reason::BlockedBy { task }
+            } else {
+                Reason::WaitsFor { task }
             }
-        }
-        reasons
+        };
+        dependencies.into_iter().filter(open).map(reason).collect()
     }
 
     /// The capacity that the task's stage lacks.
-    fn short_of(
-        &self,
-        now: Timestamp,
-        run: &RunRecord,
-        entry: &Entry,
-        record: &TaskRecord,
-    ) -> Vec<Reason> {
+    fn short_of(&self, now: Timestamp, run: &RunRecord, number: u32) -> Vec<Reason> {
         let mut reasons = Vec::new();
-        for (pool, needs) in needs(entry, record) {
-            let known = self.pools.get(&pool);
+        let Some(class) = self.class(number) else { return reasons };
+        for (pool, needs) in &class.needs {
+            let name = self.pools.name(*pool);
+            let known = self.pools.get(*pool);
             if let Some(until) = known.and_then(|known| known.closed_until).filter(|at| *at > now) {
-                reasons.push(Reason::PoolClosed { pool: pool.clone(), until });
+                reasons.push(Reason::PoolClosed { pool: name.clone(), until });
             }
-            let (in_use, limit) = (self.in_use(&pool), known.map_or(0, |known| known.limit));
-            if in_use.saturating_add(needs) > limit {
+            let (in_use, limit) = (self.index.in_use(*pool), known.map_or(0, |known| known.limit));
+            if in_use.saturating_add(*needs) > limit {
+                let (pool, needs) = (name.clone(), *needs);
                 reasons.push(Reason::PoolFull { pool, needs, in_use, limit });
             }
         }
-        if !record.holds_scope
-            && let Some(number) = self.numbers.get(&record.id)
-            && let Some(holder) = self.scope_holder(*number, entry)
-        {
-            reasons.push(Reason::ScopeHeld { by: self.tasks[holder as usize].id.clone() });
+        if !self.table.hot(number).holds_scope() {
+            let holders = self.scope_holders(number);
+            reasons.extend(holders.map(|by| Reason::ScopeHeld { by: self.specs.id(by).clone() }));
         }
-        if let Some(stage) = entry.pipeline.stage(record.stage)
-            && reservation(run, stage).is_none()
-        {
+        if reservation(run, class.cap).is_none() {
             let left = run.budget.unwrap_or_default().minus(run.spent).minus(run.reserved);
-            reasons.push(Reason::Budget { needs: stage.cap, left });
+            reasons.push(Reason::Budget { needs: class.cap, left });
         }
         reasons
     }
@@ -342,29 +344,33 @@ impl Engine {
         if self.next_grant(now, run).is_some() || self.can_wait_for_time(now) {
             return None;
         }
-        let ready: Vec<u32> = self.index.ready.values().flatten().map(|key| key.index).collect();
+        let ready = self.ready();
         if ready.is_empty() {
             return Some(Settlement::Failed);
         }
         let broke = |number: &u32| {
-            let place = *number as usize;
-            let stage = self.entries[place].pipeline.stage(self.tasks[place].stage);
-            stage.is_some_and(|stage| reservation(run, stage).is_none())
+            self.class(*number).is_some_and(|class| reservation(run, class.cap).is_none())
         };
         let reason = ready.iter().any(broke).then_some(Settlement::Parked(ParkReason::Budget));
         Some(reason.unwrap_or(Settlement::Stalled))
     }
 
+    /// All tasks that could run if there were capacity, in order of their numbers. Looks at every
+    /// task.
+    fn ready(&self) -> Vec<u32> {
+        let all = (0_u32..).zip(self.table.all_hot());
+        all.filter(|(_, hot)| hot.is_ready()).map(|(number, _)| number).collect()
+    }
+
     /// Whether the passing of time alone may let something run.
     fn can_wait_for_time(&self, now: Timestamp) -> bool {
-        let waiting_for_pool = self
-            .index
-            .ready
-            .keys()
-            .flat_map(std::collections::BTreeMap::keys)
-            .filter_map(|pool| self.pools.get(pool))
-            .any(|pool| pool.closed_until.is_some_and(|until| until > now));
-        waiting_for_pool || !self.index.timers.is_empty()
+        let is_closed = |pool: u32| {
+            let pool = self.pools.get(pool);
+            pool.and_then(|pool| pool.closed_until).is_some_and(|until| until > now)
+        };
+        let mut ready = self.index.classes.iter().filter(|class| !class.ready.is_empty());
+        !self.index.timers.is_empty()
+            || ready.any(|class| class.needs.iter().any(|(pool, _)| is_closed(*pool)))
     }
 
     /// What holds each task that is ready in a run that nothing moves any more; empty when
@@ -374,12 +380,8 @@ impl Engine {
         if self.settlement(now) != Some(Settlement::Stalled) {
             return Vec::new();
         }
-        let ready = self.index.ready.values().flatten().map(|key| key.index as usize);
-        let tasks = ready.map(|place| self.tasks[place].id.clone());
-        tasks.map(|task| (task.clone(), self.explain(now, &task))).collect()
-    }
-
-    pub(super) fn entry(&self, task: &TaskId) -> Option<&Entry> {
-        self.numbers.get(task).and_then(|number| self.entries.get(*number as usize))
+        let name = |number: u32| self.specs.id(number).clone();
+        let ready = self.ready().into_iter().map(name);
+        ready.map(|task| (task.clone(), self.explain(now, &task))).collect()
     }
 }

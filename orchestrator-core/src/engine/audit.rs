@@ -1,10 +1,9 @@
 //! Checks the engine against itself: everything computed must equal its computation from scratch.
 
-use super::index::{Index, is_dead_end, lease};
+use super::table::{Kind, NONE};
 use super::{Engine, canonical};
-use crate::id::Seq;
 use crate::money::Usd;
-use crate::record::{Phase, Snapshot};
+use crate::record::{Counts, PlanRef, Snapshot};
 
 impl Engine {
     /// What does not add up; empty when all is well. Looks at every task.
@@ -12,43 +11,47 @@ impl Engine {
     pub fn audit(&self) -> Vec<String> {
         let mut faults = Vec::new();
         let Some(run) = &self.run else { return faults };
-        let mut index = Index::default();
-        for (number, (entry, record)) in (0_u32..).zip(self.entries.iter().zip(&self.tasks)) {
-            index.link(number, entry, record);
+        let mut counts = Counts::default();
+        for hot in self.table.all_hot() {
+            *hot.kind().counter(&mut counts) += 1;
         }
-        if index != self.index {
-            faults.push(format!("the index is {:?}, computed anew {index:?}", self.index));
+        if counts != self.index.counts || counts != run.counts {
+            let (index, run) = (self.index.counts, run.counts);
+            faults.push(format!("phases are {counts:?}, counted {index:?}, the run has {run:?}"));
         }
-        if run.counts != self.index.counts {
-            faults.push(format!("the run counts {:?}, its index {:?}", run.counts, index.counts));
-        }
-        let held = self.tasks.iter().filter_map(|task| lease(&task.phase));
-        let reserved: Usd = held.clone().map(|lease| lease.reserved).sum();
+        let tasks = || (0_u32..).take(self.table.len()).map(|number| self.table.get(number));
+        let holds = || tasks().filter_map(|task| task.hold().copied());
+        let reserved: Usd = holds().map(|hold| hold.reserved).sum();
         if reserved != run.reserved {
             faults.push(format!("{} is reserved, the leases hold {reserved}", run.reserved));
         }
-        let spent: Usd = self.tasks.iter().map(|task| task.spent).sum();
+        let spent: Usd = tasks().map(|task| task.spent).sum();
         if spent != run.spent {
             faults.push(format!("the run spent {}, its tasks {spent}", run.spent));
         }
-        if let Some(token) = held.map(|lease| lease.token).find(|token| *token > run.last_token) {
+        if let Some(token) = holds().map(|hold| hold.token).find(|token| *token > run.last_token) {
             faults.push(format!("token {token} lives, and {} is the greatest", run.last_token));
         }
         self.audit_graph(&mut faults);
+        self.audit_queues(&mut faults);
+        self.audit_leases(&mut faults);
         self.audit_scopes(&mut faults);
         faults
     }
 
     /// Dependencies and cascade, by definition.
     fn audit_graph(&self, faults: &mut Vec<String>) {
-        let mut dead = vec![false; self.tasks.len()];
+        let hot = self.table.all_hot();
+        let dependencies: Vec<Vec<u32>> =
+            (0_u32..).take(hot.len()).map(|task| self.specs.dependencies(task).collect()).collect();
+        let mut dead = vec![false; hot.len()];
         // A pass for each link of the longest chain reaches the least fixed point.
         loop {
             let mut changed = false;
-            for (place, entry) in self.entries.iter().enumerate() {
-                let phase = &self.tasks[place].phase;
-                let blocked = entry.depends_on.iter().any(|from| dead[*from as usize]);
-                let now = is_dead_end(phase) || (blocked && !matches!(phase, Phase::Done(_)));
+            for (place, from) in dependencies.iter().enumerate() {
+                let kind = hot[place].kind();
+                let blocked = from.iter().any(|from| dead[*from as usize]);
+                let now = kind.is_dead_end() || (blocked && kind != Kind::Done);
                 changed |= now != dead[place];
                 dead[place] = now;
             }
@@ -56,34 +59,112 @@ impl Engine {
                 break;
             }
         }
-        for (place, entry) in self.entries.iter().enumerate() {
-            let task = &self.tasks[place].id;
+        let mut blocked = 0;
+        for ((number, from), hot) in (0_u32..).zip(&dependencies).zip(hot) {
+            let task = self.specs.id(number);
             let count = |test: &dyn Fn(usize) -> bool| {
-                entry.depends_on.iter().filter(|from| test(**from as usize)).count()
+                from.iter().filter(|from| test(**from as usize)).count()
             };
-            let unmet = count(&|from| !matches!(self.tasks[from].phase, Phase::Done(_)));
-            if unmet != entry.unmet as usize {
-                faults.push(format!("`{task}` waits for {unmet} tasks, counted {}", entry.unmet));
+            let unmet = count(&|from| self.table.all_hot()[from].kind() != Kind::Done);
+            if unmet != hot.unmet as usize {
+                faults.push(format!("`{task}` waits for {unmet} tasks, counted {}", hot.unmet));
             }
             let blocking = count(&|from| dead[from]);
-            if blocking != entry.dead as usize {
-                faults.push(format!("{blocking} tasks block `{task}`, counted {}", entry.dead));
+            if blocking != hot.dead as usize {
+                faults.push(format!("{blocking} tasks block `{task}`, counted {}", hot.dead));
             }
-            let begun = lease(&self.tasks[place].phase).is_some();
-            if begun && unmet > 0 {
+            blocked += u32::from(blocking > 0 && !hot.kind().is_settled());
+            if matches!(hot.kind(), Kind::Leased | Kind::Stopping) && unmet > 0 {
                 faults.push(format!("`{task}` runs before what it depends on is done"));
             }
+        }
+        if blocked != self.index.blocked {
+            faults.push(format!("{blocked} tasks are blocked, counted {}", self.index.blocked));
+        }
+    }
+
+    /// Each ready task is in one place, where it says, under its key; each timer is there.
+    fn audit_queues(&self, faults: &mut Vec<String>) {
+        let mut queued = vec![NONE; self.table.len()];
+        for (number, class) in (0_u32..).zip(&self.index.classes) {
+            for (place, (key, task)) in (0_u32..).zip(class.ready.entries()) {
+                let fits = self.specs.class(*task, self.table.hot(*task).stage()) == Some(number)
+                    && self.table.hot(*task).slot == place
+                    && *key == self.index.key(&self.table, *task)
+                    && self.index.locks.waits_in(*task).is_none();
+                if !fits || queued[*task as usize] != NONE {
+                    faults.push(format!("task {task} is not as class {number} has it"));
+                }
+                queued[*task as usize] = number;
+            }
+        }
+        let mut timers = 0;
+        for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
+            let is_queued = queued[number as usize] != NONE;
+            let is_parked = self.index.locks.waits_in(number).is_some();
+            if hot.is_ready() != (is_queued || is_parked) || (is_queued && is_parked) {
+                faults.push(format!("task {number} is ready or not, but queued otherwise"));
+            }
+            if hot.kind() == Kind::Deferred {
+                let deferred = self.table.get(number).detail().deferred;
+                let is_there = |(until, _)| self.index.timers.contains(&(until, number));
+                timers += usize::from(deferred.is_some_and(is_there));
+            }
+        }
+        let deferred = self.index.counts.deferred as usize;
+        if timers != deferred || timers != self.index.timers.len() {
+            let counted = self.index.timers.len();
+            faults.push(format!("{deferred} tasks wait for a time, {timers} of {counted} timers"));
+        }
+    }
+
+    /// Permits in use are those of the live leases, and each of these has its hard stop.
+    fn audit_leases(&self, faults: &mut Vec<String>) {
+        let mut in_use = vec![0_u32; self.index.in_use.len()];
+        let (mut live, mut stopping) = (Vec::new(), Vec::new());
+        for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
+            match hot.kind() {
+                Kind::Leased => live.push(number),
+                Kind::Stopping => stopping.push(number),
+                Kind::Open | Kind::Deferred | Kind::Done | Kind::Escalated | Kind::Cancelled => {
+                    continue;
+                }
+            }
+            for (pool, permits) in self.class(number).iter().flat_map(|class| &class.needs) {
+                in_use[*pool as usize] += permits;
+            }
+        }
+        if in_use != self.index.in_use {
+            faults.push(format!("{in_use:?} permits are held, counted {:?}", self.index.in_use));
+        }
+        let stops = self.index.hard_stops.entries();
+        let mut placed: Vec<u32> = Vec::new();
+        for (place, (stop, lease)) in (0_u32..).zip(stops) {
+            match self.table.lease(*lease) {
+                Some(lease) if lease.place == place && lease.hold.hard_stop == *stop => {
+                    placed.push(lease.task);
+                }
+                _ => faults.push(format!("hard stop {place} is of no lease")),
+            }
+        }
+        placed.sort_unstable();
+        if placed != live || !self.index.stopping.iter().eq(&stopping) {
+            let index = &self.index.stopping;
+            faults.push(format!("live {live:?} as {placed:?}, stopping {stopping:?} as {index:?}"));
         }
     }
 
     fn audit_scopes(&self, faults: &mut Vec<String>) {
-        for holder in &self.index.scopes {
-            let place = *holder as usize;
-            if let Some(other) = self.scope_holder(*holder, &self.entries[place]) {
-                let (one, two) = (&self.tasks[place].id, &self.tasks[other as usize].id);
+        let all = (0_u32..).zip(self.table.all_hot());
+        let holders: Vec<u32> =
+            all.filter(|(_, hot)| hot.holds_scope()).map(|(number, _)| number).collect();
+        for holder in &holders {
+            for other in self.scope_holders(*holder) {
+                let (one, two) = (self.specs.id(*holder), self.specs.id(other));
                 faults.push(format!("`{one}` and `{two}` hold overlapping scopes"));
             }
         }
+        self.index.locks.audit(holders.into_iter(), faults);
     }
 
     /// The whole state as records; what [`Engine::restore`] takes.
@@ -92,14 +173,14 @@ impl Engine {
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let run = self.run.clone()?;
-        let body = |plan: &crate::record::PlanRef| {
+        let body = |plan: &PlanRef| {
             self.plans.get(&plan.blob).map(|plan| canonical(plan)).unwrap_or_default()
         };
         Some(Snapshot {
-            seq: Seq(self.seq.0),
+            seq: self.seq,
             plans: run.plans.iter().map(body).collect(),
             run,
-            tasks: self.tasks.clone(),
+            tasks: self.tasks().collect(),
             pools: self.pools.values().cloned().collect(),
             owners: self.owners.values().cloned().collect(),
         })

@@ -3,32 +3,95 @@
 use std::collections::BTreeSet;
 
 use super::Engine;
+use super::draft::Draft;
+use super::table::Task;
 use crate::command::{Answer, Command, Refusal};
-use crate::event::Event;
-use crate::id::{CommandId, OwnerId, PoolName, Seq};
+use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
+use crate::money::Usd;
 use crate::port::Commit;
-use crate::record::{OwnerRecord, PoolRecord, Records, RunRecord, TaskRecord};
+use crate::record::{Counts, OwnerRecord, PoolRecord, Records, RunRecord};
 use crate::time::Timestamp;
 
 /// What was decided since the last commit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Batch {
+    /// Whether anything was.
+    is_open: bool,
     expected: Seq,
     commands: Vec<(CommandId, Answer)>,
-    events: Vec<Event>,
-    blobs: Vec<Vec<u8>>,
-    pub(super) undo: Vec<Undo>,
+    draft: Draft,
+    undo: Vec<Undo>,
+    /// What the run added up to at the start.
+    sums: Option<Sums>,
+    /// The whole run at the start, if more than its sums changed.
+    run: Option<Option<Box<RunRecord>>>,
 }
 
 /// How something was before a change.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
-    Run(Option<Box<RunRecord>>),
-    Task(u32, Box<TaskRecord>),
+    Task(u32, Task),
     Pool(PoolName, Option<PoolRecord>),
     Owner(OwnerId, Option<Box<OwnerRecord>>),
     /// How many tasks there were.
     Tasks(usize),
+}
+
+/// What of a run changes with each event.
+#[derive(Debug, Clone, Copy)]
+struct Sums {
+    last_at: Timestamp,
+    last_token: FencingToken,
+    spent: Usd,
+    reserved: Usd,
+    first_stage_failures: u32,
+    counts: Counts,
+}
+
+impl Sums {
+    const fn of(run: &RunRecord) -> Self {
+        Self {
+            last_at: run.last_at,
+            last_token: run.last_token,
+            spent: run.spent,
+            reserved: run.reserved,
+            first_stage_failures: run.first_stage_failures,
+            counts: run.counts,
+        }
+    }
+
+    const fn restore(self, run: &mut RunRecord) {
+        run.last_at = self.last_at;
+        run.last_token = self.last_token;
+        run.spent = self.spent;
+        run.reserved = self.reserved;
+        run.first_stage_failures = self.first_stage_failures;
+        run.counts = self.counts;
+    }
+}
+
+impl Batch {
+    /// Notes how something was before a change.
+    pub(super) fn changed(&mut self, before: Undo) {
+        if self.is_open {
+            self.undo.push(before);
+        }
+    }
+
+    pub(super) fn sums_change(&mut self, run: &RunRecord) {
+        if self.is_open && self.sums.is_none() {
+            self.sums = Some(Sums::of(run));
+        }
+    }
+
+    pub(super) fn run_changes(&mut self, run: Option<&RunRecord>) {
+        if let Some(run) = run {
+            self.sums_change(run);
+        }
+        if self.is_open && self.run.is_none() {
+            self.run = Some(run.cloned().map(Box::new));
+        }
+    }
 }
 
 impl Engine {
@@ -45,68 +108,90 @@ impl Engine {
         id: &CommandId,
         command: &Command,
     ) -> Result<Answer, Refusal> {
-        let decision = self.decide(now, id, command)?;
-        if decision.events.is_empty() {
-            return Ok(decision.answer);
+        if matches!(command, Command::Claim { .. }) {
+            self.park(now);
+        }
+        let mut draft = std::mem::take(&mut self.batch.draft);
+        let before = draft.lengths();
+        let answer = self.decide_into(&mut draft, now, command);
+        if answer.is_err() {
+            draft.cut(before);
+        }
+        if draft.lengths() == before {
+            self.batch.draft = draft;
+            return answer;
         }
         if let Command::AddPlan { plan } = command {
             self.offer(std::sync::Arc::clone(plan));
         }
-        let seq = self.seq;
-        let batch = self.batch.get_or_insert_with(|| Batch { expected: seq, ..Batch::default() });
-        batch.commands.push((id.clone(), decision.answer.clone()));
-        batch.events.extend(decision.events.iter().cloned());
-        batch.blobs.extend(decision.blobs);
-        for event in &decision.events {
-            self.evolve(event);
+        if !self.batch.is_open {
+            self.batch.is_open = true;
+            self.batch.expected = self.seq;
         }
-        Ok(decision.answer)
+        for event in &draft.events[before.0..] {
+            self.happen(event);
+        }
+        self.batch.draft = draft;
+        if let Ok(answer) = &answer {
+            self.batch.commands.push((id.clone(), answer.clone()));
+        }
+        answer
     }
 
     /// The present batch as a commit; `None` when there is nothing to write.
     #[must_use]
     pub fn batch(&self) -> Option<Commit> {
-        let batch = self.batch.as_ref()?;
+        let batch = self.batch.is_open.then_some(&self.batch)?;
+        let events = batch.draft.events.iter().cloned();
         Some(Commit {
             expected: batch.expected,
             commands: batch.commands.clone(),
-            events: batch.events.clone(),
+            events: events.map(|event| self.published(event)).collect(),
             records: self.touched(&batch.undo),
-            blobs: batch.blobs.clone(),
+            blobs: batch.draft.blobs.clone(),
         })
     }
 
     /// Makes the present batch final: the store has it.
     pub fn accept(&mut self) {
-        self.batch = None;
+        let batch = &mut self.batch;
+        batch.is_open = false;
+        batch.commands.clear();
+        batch.draft.cut((0, 0));
+        batch.undo.clear();
+        (batch.sums, batch.run) = (None, None);
     }
 
     /// Takes the present batch back: the engine is as it was before.
     pub fn undo(&mut self) {
-        let Some(batch) = self.batch.take() else { return };
-        self.seq = batch.expected;
-        for change in batch.undo.into_iter().rev() {
+        if !std::mem::take(&mut self.batch.is_open) {
+            return;
+        }
+        let mut undo = std::mem::take(&mut self.batch.undo);
+        for change in undo.drain(..).rev() {
             match change {
-                Undo::Run(run) => self.run = run.map(|run| *run),
-                Undo::Task(number, record) => self.replace(number, *record),
-                Undo::Pool(name, Some(record)) => {
-                    self.pools.insert(name, record);
+                Undo::Task(number, task) => {
+                    let now = self.table.get(number);
+                    self.put(number, now, task);
                 }
-                Undo::Pool(name, None) => {
-                    self.pools.remove(&name);
+                Undo::Pool(name, record) => {
+                    self.pools.set(&name, record);
                 }
-                Undo::Owner(id, Some(record)) => {
-                    self.owners.insert(id, *record);
+                Undo::Owner(id, record) => {
+                    self.owners.set(&id, record.map(|record| *record));
                 }
-                Undo::Owner(id, None) => {
-                    self.owners.remove(&id);
-                }
-                Undo::Tasks(first) => {
-                    self.remove_tasks(first);
-                    self.rank();
-                }
+                Undo::Tasks(first) => self.remove_tasks(first),
             }
         }
+        self.batch.undo = undo;
+        if let Some(run) = self.batch.run.take() {
+            self.run = run.map(|run| *run);
+        }
+        if let (Some(sums), Some(run)) = (self.batch.sums.take(), &mut self.run) {
+            sums.restore(run);
+        }
+        self.seq = self.batch.expected;
+        self.accept();
     }
 
     /// The present form of each record that was changed.
@@ -116,7 +201,6 @@ impl Engine {
         let mut owners = BTreeSet::new();
         for change in changes {
             match change {
-                Undo::Run(_) => {}
                 Undo::Task(number, _) => {
                     tasks.insert(*number);
                 }
@@ -127,17 +211,16 @@ impl Engine {
                     owners.insert(id);
                 }
                 Undo::Tasks(first) => {
-                    let all = *first..self.tasks.len();
+                    let all = *first..self.table.len();
                     tasks.extend(all.filter_map(|place| u32::try_from(place).ok()));
                 }
             }
         }
-        let task = |number: u32| Some((number, self.tasks.get(number as usize)?.clone()));
         Records {
             run: self.run.clone(),
-            tasks: tasks.into_iter().filter_map(task).collect(),
-            pools: pools.into_iter().filter_map(|name| self.pools.get(name).cloned()).collect(),
-            owners: owners.into_iter().filter_map(|id| self.owners.get(id).cloned()).collect(),
+            tasks: tasks.into_iter().map(|number| (number, self.to_record(number))).collect(),
+            pools: pools.into_iter().filter_map(|name| self.pools.by_name(name).cloned()).collect(),
+            owners: owners.into_iter().filter_map(|id| self.owners.by_name(id).cloned()).collect(),
         }
     }
 }

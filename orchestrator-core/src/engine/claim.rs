@@ -1,50 +1,54 @@
 //! What runs next.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::index::{Key, Needs, key, needs};
-use super::{Engine, Entry};
-use crate::command::{Answer, Decision, Grant, Refusal};
+use super::Engine;
+use super::draft::Draft;
+use super::index::Class;
+use super::table::{Kind, Task};
+use crate::command::{Answer, Grant, Refusal};
 use crate::event::EventKind;
-use crate::id::{FencingToken, OwnerId};
+use crate::id::{FencingToken, OwnerId, TaskNo};
 use crate::money::Usd;
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
-use crate::record::{RunRecord, RunState, TaskRecord};
+use crate::record::{RunRecord, RunState};
 use crate::time::Timestamp;
 
 /// How long after its timeout a stage is ended whatever its holder does.
 const HARD_STOP_GRACE: Duration = Duration::from_secs(60);
 
+/// The order of what is ready in different classes: later stages, then the key, then the number.
+type Turn = (Reverse<u8>, u64, u32);
+
 impl Engine {
     pub(super) fn decide_claim(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
         owner: &OwnerId,
-    ) -> Result<Decision, Refusal> {
+    ) -> Result<Answer, Refusal> {
         if run.driver.as_ref() != Some(owner) {
             return Err(Refusal::NotDriver(owner.clone()));
         }
-        let Some((number, stage)) = self.next_grant(now, run) else {
-            return Ok(Decision::answering(now, vec![], Answer::Nothing));
+        let Some((number, stage)) = self.next_grant(draft.now, run) else {
+            return Ok(Answer::Nothing);
         };
-        let place = number as usize;
-        let (record, entry) = (&self.tasks[place], &self.entries[place]);
+        let task = self.table.get(number);
         let token = FencingToken(run.last_token.0.saturating_add(1));
-        // There is one, or the stage would not have been admitted.
-        let cap = reservation(run, stage).unwrap_or_default();
-        let grant = grant(number, record, token, cap);
-        let granted = EventKind::Granted {
-            task: entry.spec.id.clone(),
-            stage: record.stage,
-            attempt: grant.attempt,
+        let (number, stage_no, attempt) = (TaskNo(number), task.stage, task.attempt_of_grant());
+        draft.push(EventKind::Granted {
+            task: number,
+            stage: stage_no,
+            attempt,
             token,
             owner: owner.clone(),
-            hard_stop: now.after(stage.timeout).after(HARD_STOP_GRACE),
-            reserved: cap,
-        };
-        Ok(Decision::answering(now, vec![granted], Answer::Granted(Box::new(grant))))
+            hard_stop: draft.now.after(stage.timeout).after(HARD_STOP_GRACE),
+            // There is one, or the stage would not have been admitted.
+            reserved: reservation(run, stage.cap).unwrap_or_default(),
+        });
+        Ok(Answer::Granted { task: number, stage: stage_no, attempt, token })
     }
 
     /// The stage that a claim would be given: the first in order that fits.
@@ -55,15 +59,51 @@ impl Engine {
         if run.state != RunState::Active {
             return None;
         }
-        let ready = self.index.ready.iter().filter(|(needs, _)| self.has_permits(now, needs));
-        let ready = ready.filter_map(|(_, queue)| {
-            queue.iter().find(|key| self.is_admissible(run, key.index)).copied()
-        });
-        let due = self.due(now).filter_map(|number| self.due_key(now, run, number));
-        let first = ready.chain(due).min()?.index;
-        let place = first as usize;
-        let stage = self.entries[place].pipeline.stage(self.tasks[place].stage)?;
-        Some((first, stage))
+        let mut first: Option<Turn> = None;
+        for class in &self.index.classes {
+            if !class.ready.is_empty() && self.has_capacity(now, run, class) {
+                let turn =
+                    self.first_of(class).map(|(key, task)| (Reverse(class.stage), key, task));
+                first = earlier(first, turn);
+            }
+        }
+        for number in self.due(now) {
+            first = earlier(first, self.due_turn(now, run, number));
+        }
+        let (_, _, number) = first?;
+        let stage = self.specs.profile(number).pipeline.stage(self.table.hot(number).stage())?;
+        Some((number, stage))
+    }
+
+    /// The first task of a class that nothing keeps from its scope.
+    fn first_of(&self, class: &Class) -> Option<(u64, u32)> {
+        let first = class.ready.first()?;
+        if self.has_scope(first.1) {
+            return Some(first);
+        }
+        class.ready.in_order().find(|(_, task)| self.has_scope(*task))
+    }
+
+    /// Moves aside what something keeps from its scope, so that no claim looks at it again before
+    /// that is gone. This changes nothing that is decided.
+    pub(super) fn park(&mut self, now: Timestamp) {
+        let Some(run) = &self.run else { return };
+        if run.state != RunState::Active {
+            return;
+        }
+        for number in 0..self.index.classes.len() {
+            let class = &self.index.classes[number];
+            if class.ready.is_empty() || !self.has_capacity(now, run, class) {
+                continue;
+            }
+            while let Some((_, task)) = self.index.classes[number].ready.first()
+                && !self.table.hot(task).holds_scope()
+                && let Some(list) = self.index.locks.obstacle(task)
+            {
+                let class = u32::try_from(number).unwrap_or(u32::MAX);
+                self.index.park_first(&mut self.table, class, list);
+            }
+        }
     }
 
     /// Deferred tasks whose wait is over.
@@ -71,41 +111,80 @@ impl Engine {
         self.index.timers.range(..=(now, u32::MAX)).map(|(_, number)| *number)
     }
 
-    fn due_key(&self, now: Timestamp, run: &RunRecord, number: u32) -> Option<Key> {
-        let (record, entry) = (&self.tasks[number as usize], &self.entries[number as usize]);
-        let fits = entry.unmet == 0
-            && self.has_permits(now, &needs(entry, record))
-            && self.is_admissible(run, number);
-        fits.then(|| key(number, entry, record))
+    fn due_turn(&self, now: Timestamp, run: &RunRecord, number: u32) -> Option<Turn> {
+        let hot = self.table.hot(number);
+        let class = self.class(number)?;
+        let fits = hot.unmet == 0 && self.has_capacity(now, run, class) && self.has_scope(number);
+        fits.then(|| (Reverse(class.stage), self.index.key(&self.table, number), number))
     }
 
-    /// Whether every pool has the permits, and is open.
-    pub(super) fn has_permits(&self, now: Timestamp, needs: &Needs) -> bool {
-        needs.iter().all(|(name, permits)| {
-            self.pools.get(name).is_some_and(|pool| {
-                let used = self.index.in_use.get(name).copied().unwrap_or(0);
+    pub(super) fn class(&self, number: u32) -> Option<&Class> {
+        let class = self.specs.class(number, self.table.hot(number).stage())?;
+        self.index.classes.get(class as usize)
+    }
+
+    /// Whether every pool has the permits, and is open, and the budget covers the stage.
+    fn has_capacity(&self, now: Timestamp, run: &RunRecord, class: &Class) -> bool {
+        let has_permits = class.needs.iter().all(|(number, permits)| {
+            self.pools.get(*number).is_some_and(|pool| {
+                let used = self.index.in_use(*number);
                 let open = pool.closed_until.is_none_or(|until| until <= now);
                 open && used.checked_add(*permits).is_some_and(|sum| sum <= pool.limit)
             })
+        });
+        has_permits && reservation(run, class.cap).is_some()
+    }
+
+    /// Whether the task has its scope, or could have it.
+    fn has_scope(&self, number: u32) -> bool {
+        self.table.hot(number).holds_scope() || self.index.locks.obstacle(number).is_none()
+    }
+
+    /// The tasks that hold a scope which overlaps this one's.
+    pub(super) fn scope_holders(&self, number: u32) -> impl Iterator<Item = u32> + '_ {
+        let holders = self.index.locks.holders();
+        holders.filter(move |other| *other != number && self.index.locks.overlap(number, *other))
+    }
+
+    /// What the holder of a live lease needs to know; `None` when the task has none.
+    #[must_use]
+    pub fn grant(&self, task: TaskNo) -> Option<Grant> {
+        if task.0 as usize >= self.table.len() || self.table.hot(task.0).kind() != Kind::Leased {
+            return None;
+        }
+        let record = self.table.get(task.0);
+        let hold = *record.hold()?;
+        let detail = record.detail();
+        let restart = if detail.candidate.is_some() { record.restart } else { Restart::OnTarget };
+        Some(Grant {
+            number: task,
+            task: self.specs.id(task.0).clone(),
+            stage: record.stage,
+            attempt: record.attempt,
+            dispatch: record.dispatches,
+            token: hold.token,
+            cap: hold.reserved,
+            feedback: detail.feedback.clone(),
+            restart,
+            workspace: record.workspace,
+            session: detail.session.clone(),
+            candidate: detail.candidate.clone(),
+            intent: detail.intent.clone(),
         })
     }
+}
 
-    /// Whether budget and scopes let the task start its stage.
-    fn is_admissible(&self, run: &RunRecord, number: u32) -> bool {
-        let (record, entry) = (&self.tasks[number as usize], &self.entries[number as usize]);
-        let Some(stage) = entry.pipeline.stage(record.stage) else { return false };
-        reservation(run, stage).is_some()
-            && (record.holds_scope || self.scope_holder(number, entry).is_none())
+impl Task {
+    /// The attempt that a grant would belong to.
+    const fn attempt_of_grant(&self) -> u32 {
+        if self.under_way { self.attempt } else { self.attempt.saturating_add(1) }
     }
+}
 
-    /// A task that holds a scope which overlaps this one's.
-    pub(super) fn scope_holder(&self, number: u32, entry: &Entry) -> Option<u32> {
-        let scope = entry.spec.scope.as_ref()?;
-        let overlaps = |holder: &u32| {
-            let held = self.entries[*holder as usize].spec.scope.as_ref();
-            *holder != number && held.is_some_and(|held| held.overlaps(scope))
-        };
-        self.index.scopes.iter().copied().find(overlaps)
+fn earlier(one: Option<Turn>, other: Option<Turn>) -> Option<Turn> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -113,31 +192,11 @@ impl Engine {
 /// that can get nowhere would only waste it.
 const BUDGET_SHARE_MIN: u64 = 16;
 
-/// What is set aside for the stage: its cap, or what is left of the budget when that is less; `None`
-/// when too little is left to start it.
-pub(super) fn reservation(run: &RunRecord, stage: &StageSpec) -> Option<Usd> {
-    let Some(budget) = run.budget else { return Some(stage.cap) };
+/// What is set aside for a stage with this cap: the cap, or what is left of the budget when that is
+/// less; `None` when too little is left to start it.
+pub(super) fn reservation(run: &RunRecord, cap: Usd) -> Option<Usd> {
+    let Some(budget) = run.budget else { return Some(cap) };
     let left = budget.minus(run.spent).minus(run.reserved);
-    let least = stage.cap.min(Usd(budget.0 / BUDGET_SHARE_MIN));
-    (stage.cap == Usd::ZERO || (left > Usd::ZERO && left >= least)).then(|| stage.cap.min(left))
-}
-
-fn grant(number: u32, record: &TaskRecord, token: FencingToken, cap: Usd) -> Grant {
-    let restart = if record.candidate.is_some() { record.restart } else { Restart::OnTarget };
-    Grant {
-        index: number,
-        task: record.id.clone(),
-        stage: record.stage,
-        attempt: if record.under_way { record.attempt } else { record.attempt.saturating_add(1) },
-        dispatch: record.dispatches.saturating_add(1),
-        token,
-        cap,
-        feedback: record.feedback.clone(),
-        restart,
-        // Only what this very attempt left can be gone on with.
-        workspace: record.workspace.filter(|_| record.under_way),
-        session: record.session.clone(),
-        candidate: record.candidate.clone(),
-        intent: record.intent.clone(),
-    }
+    let least = cap.min(Usd(budget.0 / BUDGET_SHARE_MIN));
+    (cap == Usd::ZERO || (left > Usd::ZERO && left >= least)).then(|| cap.min(left))
 }

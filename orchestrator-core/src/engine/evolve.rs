@@ -1,23 +1,23 @@
-//! Applies events. Every change of a task's record goes through [`Engine::replace`], which keeps the
-//! index and the neighbours in step.
+//! Applies events. Every change of a task goes through [`Engine::put`], which keeps the index and
+//! the neighbours in step.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Engine;
 use super::batch::Undo;
-use super::index::{is_dead_end, lease};
-use super::{Engine, Entry};
+use super::draft::Happening;
+use super::table::{Hold, Kind, Phase, Task, Way};
 use crate::event::{Event, EventKind, Resolution};
-use crate::id::{BlobHash, FencingToken, PoolName, RunId, TaskId};
-use crate::lease::Lease;
+use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
-use crate::outcome::{Interruption, Restart};
+use crate::outcome::Interruption;
 use crate::pipeline::{AGENTS, VERIFY};
 use crate::plan::Plan;
 use crate::policy::TaskGraph;
 use crate::record::{
-    Cause, Completion, Counts, Escalation, Extra, OwnerRecord, Phase, PlanRef, PoolRecord,
-    RunRecord, RunState, TaskRecord,
+    Cause, Counts, Escalation, OwnerRecord, PlanRef, PoolRecord, RunRecord, RunState,
 };
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
@@ -27,6 +27,8 @@ const AT_ONCE_DEFAULT: u32 = 4;
 /// Permits of any other pool that nobody limited: merges follow one another, and what a plan names
 /// without a limit is taken for a thing that exists once.
 const LIMIT_DEFAULT: u32 = 1;
+/// The number of a task that the run does not have.
+const UNKNOWN: TaskNo = TaskNo(u32::MAX);
 
 impl Engine {
     /// Applies an event that this engine decided, or one that follows in its log.
@@ -34,18 +36,27 @@ impl Engine {
     /// An event that does not fit the state (which only a damaged log holds) changes as much as
     /// makes sense; [`Engine::audit`] tells.
     pub fn evolve(&mut self, event: &Event) {
+        let number = |id| self.specs.number(&id).map_or(UNKNOWN, TaskNo);
+        let kind = event.kind.clone().named(number);
+        self.happen(&Event { at: event.at, kind });
+    }
+
+    pub(super) fn happen(&mut self, event: &Happening) {
         if let EventKind::RunCreated { run, rules } = &event.kind {
             self.change_run(|_| {});
             self.run = Some(new_run(run, rules, event.at));
-            self.seq = self.seq.plus(1);
-            return;
+        } else {
+            self.apply(event.at, &event.kind);
+            let counts = self.index.counts;
+            self.change_sums(|run| {
+                run.last_at = run.last_at.max(event.at);
+                run.counts = counts;
+            });
         }
-        self.apply(event.at, &event.kind);
-        self.change_run(|run| run.last_at = run.last_at.max(event.at));
         self.seq = self.seq.plus(1);
     }
 
-    fn apply(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         match kind {
             EventKind::RunCreated { .. } => {}
             EventKind::PlanAdded { plan, tasks } => self.apply_plan(at, plan, *tasks),
@@ -60,32 +71,25 @@ impl Engine {
             }
             EventKind::BudgetSet { budget } => self.change_run(|run| run.budget = *budget),
             EventKind::DriverOpened { .. } => self.apply_opened(at, kind),
-            EventKind::DriverEnded { owner } => {
-                if let Some(known) = self.owners.get(owner) {
-                    self.change_owner(OwnerRecord { ended: true, ..known.clone() });
-                }
-                self.change_run(|run| {
-                    if run.driver.as_ref() == Some(owner) {
-                        run.driver = None;
-                    }
-                });
-            }
+            EventKind::DriverEnded { owner } => self.apply_driver_ended(owner),
             EventKind::Granted { .. } => self.apply_grant(at, kind),
             EventKind::Passed { .. } => self.apply_passed(at, kind),
             EventKind::Rejected { .. } => self.apply_rejected(at, kind),
             EventKind::Interrupted { .. } => self.apply_interrupted(at, kind),
             EventKind::Escalated { .. } => self.apply_escalated(at, kind),
-            EventKind::Stopping { .. } => self.apply_stopping(at, kind),
+            EventKind::Stopping { task, reason, .. } => self.change(*task, at, |task, _| {
+                if let Phase::Leased(hold) = task.phase {
+                    task.go(Phase::Stopping(hold, *reason));
+                }
+            }),
             EventKind::ResultRefused { .. } => self.apply_refused(kind),
             EventKind::MergeIntended { task, intent, .. } => {
-                self.touch_task(task, |record| record.intent = Some(intent.clone()));
+                self.touch(*task, |task| task.detail_mut().intent = Some(intent.clone()));
             }
-            EventKind::Due { task } => {
-                self.change_task(task, at, |record, _| record.phase = Phase::Open);
-            }
-            EventKind::Retried { task, .. } => self.apply_retried(at, task),
-            EventKind::Resolved { task, how, .. } => self.apply_resolved(at, task, *how),
-            EventKind::Cancelled { task, .. } => self.apply_cancelled(at, task),
+            EventKind::Due { task } => self.change(*task, at, |task, _| task.go(Phase::Open)),
+            EventKind::Retried { task, .. } => self.apply_retried(at, *task),
+            EventKind::Resolved { task, how, .. } => self.apply_resolved(at, *task, *how),
+            EventKind::Cancelled { task, .. } => self.apply_cancelled(at, *task),
             EventKind::Paused { reason, .. } => {
                 self.change_run(|run| run.state = RunState::Paused { reason: reason.clone() });
             }
@@ -107,7 +111,6 @@ impl Engine {
     fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash, tasks: u32) {
         if let Some(body) = self.plans.get(plan).cloned() {
             self.add_tasks(&body, at);
-            self.rank();
         }
         self.change_run(|run| {
             run.plans.push(PlanRef { blob: plan.clone(), tasks });
@@ -115,7 +118,7 @@ impl Engine {
         });
     }
 
-    fn apply_opened(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_opened(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::DriverOpened { owner, anchor, ttl_ms, token_floor } = kind else { return };
         let ttl = Duration::from_millis(*ttl_ms);
         self.change_owner(OwnerRecord { owner: owner.clone(), touched_at: at, ttl, ended: false });
@@ -126,332 +129,309 @@ impl Engine {
         });
     }
 
-    fn apply_grant(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_driver_ended(&mut self, owner: &OwnerId) {
+        if let Some(known) = self.owners.by_name(owner).cloned() {
+            self.change_owner(OwnerRecord { ended: true, ..known });
+        }
+        self.change_run(|run| {
+            if run.driver.as_ref() == Some(owner) {
+                run.driver = None;
+            }
+        });
+    }
+
+    fn apply_grant(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Granted { task, stage, attempt, token, owner, hard_stop, reserved } = kind
         else {
             return;
         };
-        let lease = Lease {
+        let hold = Hold {
             token: *token,
-            owner: owner.clone(),
+            owner: self.owners.number(owner),
             granted_at: at,
             hard_stop: *hard_stop,
             reserved: *reserved,
         };
-        self.change_task(task, at, |record, entry| {
-            record.stage = *stage;
-            record.attempt = *attempt;
-            record.under_way = true;
-            record.dispatches += 1;
-            record.holds_scope = entry.spec.scope.is_some();
-            record.last_token = *token;
-            record.settled = Usd::ZERO;
-            if *stage == 0 {
-                record.workspace = Some(*token);
+        self.change(*task, at, |task, cx| {
+            task.stage = *stage;
+            task.attempt = *attempt;
+            if !task.under_way {
+                // Only what the same attempt left can be gone on with.
+                task.workspace = None;
             }
-            record.phase = Phase::Leased(lease);
+            task.under_way = true;
+            task.dispatches += 1;
+            task.holds_scope = cx.has_scope;
+            task.last_token = *token;
+            task.set_back(|detail| detail.settled = Usd::ZERO);
+            task.go(Phase::Leased(hold));
         });
-        self.change_run(|run| {
+        self.change_sums(|run| {
             run.last_token = run.last_token.max(*token);
             run.reserved = run.reserved.plus(*reserved);
         });
     }
 
-    fn apply_passed(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_passed(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Passed { task, cost, candidate, merged, session, .. } = kind else { return };
-        self.settle(task, *cost);
-        self.change_run(|run| run.first_stage_failures = 0);
-        self.change_task(task, at, |record, entry| {
-            record.stage = record.stage.saturating_add(1);
-            record.interruptions = 0;
-            record.intent = None;
-            record.candidate = candidate.clone().or_else(|| record.candidate.take());
-            record.session = session.clone().or_else(|| record.session.take());
-            record.phase = Phase::Open;
-            if usize::from(record.stage) >= entry.pipeline.stages().len() {
-                let completion = merged.clone().map_or(Completion::Verified, Completion::Merged);
-                record.phase = Phase::Done(completion);
-                record.under_way = false;
-                record.holds_scope = false;
+        self.change_sums(|run| run.first_stage_failures = 0);
+        self.end_lease(*task, at, *cost, |task, cx| {
+            task.stage = task.stage.saturating_add(1);
+            task.set_back(|detail| {
+                detail.interruptions = 0;
+                detail.intent = None;
+            });
+            if candidate.is_some() {
+                task.detail_mut().candidate.clone_from(candidate);
+            }
+            if session.is_some() {
+                task.detail_mut().session.clone_from(session);
+            }
+            task.go(Phase::Open);
+            if usize::from(task.stage) >= cx.stages {
+                if merged.is_some() {
+                    task.detail_mut().merged.clone_from(merged);
+                }
+                task.go(Phase::Done(if merged.is_some() { Way::Merged } else { Way::Verified }));
+                task.under_way = false;
+                task.holds_scope = false;
             }
         });
     }
 
-    fn apply_rejected(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_rejected(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Rejected { task, cost, feedback, signature, restart, .. } = kind else {
             return;
         };
         let EventKind::Rejected { candidate, session, .. } = kind else { return };
-        self.settle(task, *cost);
-        self.count_first_stage_failure(task);
-        self.change_task(task, at, |record, _| {
-            record.stage = 0;
-            record.under_way = false;
-            record.rejections += 1;
-            record.interruptions = 0;
-            record.intent = None;
-            record.feedback.push(feedback.clone());
-            record.signature = Some(*signature);
-            record.restart = *restart;
-            record.candidate = candidate.clone().or_else(|| record.candidate.take());
-            record.session = session.clone();
-            record.phase = Phase::Open;
+        self.count_first_stage_failure(*task);
+        self.end_lease(*task, at, *cost, |task, _| {
+            task.stage = 0;
+            task.under_way = false;
+            task.restart = *restart;
+            let detail = task.detail_mut();
+            detail.rejections += 1;
+            detail.interruptions = 0;
+            detail.intent = None;
+            detail.feedback.push(feedback.clone());
+            detail.signature = Some(*signature);
+            if candidate.is_some() {
+                detail.candidate.clone_from(candidate);
+            }
+            detail.session.clone_from(session);
+            task.go(Phase::Open);
         });
     }
 
-    fn apply_interrupted(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_interrupted(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Interrupted { task, cost, reason, until, session, .. } = kind else {
             return;
         };
-        self.settle(task, *cost);
-        self.change_task(task, at, |record, _| {
+        self.end_lease(*task, at, *cost, |task, _| {
+            task.go(Phase::Open);
+            let detail = task.detail_mut();
             if !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit) {
-                record.interruptions += 1;
+                detail.interruptions += 1;
             }
-            record.settled = *cost;
-            record.session = session.clone().or_else(|| record.session.take());
-            record.phase = if *until > at {
-                Phase::Deferred { until: *until, why: *reason }
-            } else {
-                Phase::Open
-            };
+            detail.settled = *cost;
+            if session.is_some() {
+                detail.session.clone_from(session);
+            }
+            if *until > at {
+                detail.deferred = Some((*until, *reason));
+                task.phase = Phase::Deferred;
+            }
         });
     }
 
-    fn apply_escalated(&mut self, at: Timestamp, kind: &EventKind) {
+    fn apply_escalated(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Escalated { task, token, cost, cause, text, kept } = kind else { return };
-        self.settle(task, *cost);
         if token.is_some() && *cause == Cause::Fatal {
-            self.count_first_stage_failure(task);
+            self.count_first_stage_failure(*task);
         }
         let escalation = Escalation { cause: *cause, text: text.clone(), kept: kept.clone() };
-        self.change_task(task, at, |record, _| {
-            record.under_way = false;
-            record.holds_scope = false;
-            record.phase = Phase::Escalated(escalation);
+        self.end_lease(*task, at, *cost, |task, _| {
+            task.under_way = false;
+            task.holds_scope = false;
+            task.go(Phase::Escalated);
+            task.detail_mut().escalation = Some(escalation);
         });
     }
 
-    fn apply_stopping(&mut self, at: Timestamp, kind: &EventKind) {
-        let EventKind::Stopping { task, reason, .. } = kind else { return };
-        self.change_task(task, at, |record, _| {
-            if let Phase::Leased(lease) = &record.phase {
-                record.phase = Phase::Stopping { lease: lease.clone(), why: *reason };
-            }
-        });
-    }
-
-    fn apply_refused(&mut self, kind: &EventKind) {
+    fn apply_refused(&mut self, kind: &EventKind<TaskNo>) {
         let EventKind::ResultRefused { task, token, cost, .. } = kind else { return };
-        self.change_run(|run| run.spent = run.spent.plus(*cost));
-        self.touch_task(task, |record| {
-            record.refused = record.refused.max(Some(*token));
-            record.spent = record.spent.plus(*cost);
+        self.change_sums(|run| run.spent = run.spent.plus(*cost));
+        self.touch(*task, |task| {
+            task.spent = task.spent.plus(*cost);
+            let detail = task.detail_mut();
+            detail.refused = detail.refused.max(Some(*token));
         });
     }
 
-    fn apply_retried(&mut self, at: Timestamp, task: &TaskId) {
-        self.change_task(task, at, |record, _| {
-            if record.intent.is_none() {
-                record.stage = 0;
+    fn apply_retried(&mut self, at: Timestamp, task: TaskNo) {
+        self.change(task, at, |task, _| {
+            if task.detail().intent.is_none() {
+                task.stage = 0;
             }
-            record.extra.retries = record.rejections;
-            record.extra.dispatches = record.dispatches;
-            record.interruptions = 0;
-            record.signature = None;
-            record.phase = Phase::Open;
+            task.go(Phase::Open);
+            let dispatches = task.dispatches;
+            let detail = task.detail_mut();
+            detail.extra.retries = detail.rejections;
+            detail.extra.dispatches = dispatches;
+            detail.interruptions = 0;
+            detail.signature = None;
         });
         self.change_run(reopen);
     }
 
-    fn apply_resolved(&mut self, at: Timestamp, task: &TaskId, how: Resolution) {
-        self.change_task(task, at, |record, _| {
-            record.holds_scope = false;
-            record.under_way = false;
-            record.phase = Phase::Done(match how {
-                Resolution::ByHand => Completion::ByHand,
-                Resolution::Skip => Completion::Skipped,
-            });
+    fn apply_resolved(&mut self, at: Timestamp, task: TaskNo, how: Resolution) {
+        self.change(task, at, |task, _| {
+            task.holds_scope = false;
+            task.under_way = false;
+            task.go(Phase::Done(match how {
+                Resolution::ByHand => Way::ByHand,
+                Resolution::Skip => Way::Skipped,
+            }));
         });
         self.change_run(reopen);
     }
 
-    fn apply_cancelled(&mut self, at: Timestamp, task: &TaskId) {
-        self.change_task(task, at, |record, _| {
-            record.holds_scope = false;
-            record.under_way = false;
-            record.phase = Phase::Cancelled;
+    fn apply_cancelled(&mut self, at: Timestamp, task: TaskNo) {
+        self.change(task, at, |task, _| {
+            task.holds_scope = false;
+            task.under_way = false;
+            task.go(Phase::Cancelled);
         });
         self.change_run(reopen);
     }
 
-    /// Ends the money side of a task's lease.
-    fn settle(&mut self, task: &TaskId, cost: Usd) {
-        let reserved = self.record(task).and_then(|record| lease(&record.phase));
-        let reserved = reserved.map_or(Usd::ZERO, |lease| lease.reserved);
-        self.change_run(|run| {
+    /// Changes a task whose lease ends, and books what that cost.
+    fn end_lease(
+        &mut self,
+        task: TaskNo,
+        at: Timestamp,
+        cost: Usd,
+        change: impl FnOnce(&mut Task, &Context),
+    ) {
+        let mut reserved = Usd::ZERO;
+        self.change(task, at, |task, cx| {
+            if let Some(hold) = task.hold().copied() {
+                reserved = hold.reserved;
+                if task.stage == 0 {
+                    task.workspace = Some(hold.token);
+                }
+            }
+            task.spent = task.spent.plus(cost);
+            change(task, cx);
+        });
+        self.change_sums(|run| {
             run.reserved = run.reserved.minus(reserved);
             run.spent = run.spent.plus(cost);
         });
-        self.touch_task(task, |record| record.spent = record.spent.plus(cost));
     }
 
-    fn count_first_stage_failure(&mut self, task: &TaskId) {
-        if self.record(task).is_some_and(|record| record.stage == 0) {
-            self.change_run(|run| run.first_stage_failures += 1);
+    fn count_first_stage_failure(&mut self, task: TaskNo) {
+        if self.has(task) && self.table.hot(task.0).stage() == 0 {
+            self.change_sums(|run| run.first_stage_failures += 1);
         }
+    }
+
+    pub(super) const fn has(&self, task: TaskNo) -> bool {
+        (task.0 as usize) < self.table.len()
     }
 
     /// Changes a task and notes when its phase began.
-    fn change_task(
-        &mut self,
-        task: &TaskId,
-        at: Timestamp,
-        change: impl FnOnce(&mut TaskRecord, &Entry),
-    ) {
-        let Some(number) = self.numbers.get(task).copied() else { return };
-        let place = number as usize;
-        let mut record = self.tasks[place].clone();
-        change(&mut record, &self.entries[place]);
-        record.since = at;
-        self.replace(number, record);
+    fn change(&mut self, task: TaskNo, at: Timestamp, change: impl FnOnce(&mut Task, &Context)) {
+        if !self.has(task) {
+            return;
+        }
+        let cx = Context {
+            has_scope: self.index.locks.has_scope(task.0),
+            stages: self.specs.profile(task.0).classes.len(),
+        };
+        let old = self.table.get(task.0);
+        let mut new = old.clone();
+        change(&mut new, &cx);
+        new.since = at;
+        self.put(task.0, old, new);
     }
 
     /// Changes a task within its phase.
-    fn touch_task(&mut self, task: &TaskId, change: impl FnOnce(&mut TaskRecord)) {
-        let Some(number) = self.numbers.get(task).copied() else { return };
-        let mut record = self.tasks[number as usize].clone();
-        change(&mut record);
-        self.replace(number, record);
+    fn touch(&mut self, task: TaskNo, change: impl FnOnce(&mut Task)) {
+        if !self.has(task) {
+            return;
+        }
+        let old = self.table.get(task.0);
+        let mut new = old.clone();
+        change(&mut new);
+        self.put(task.0, old, new);
     }
 
-    /// Puts a record in the place of another and brings all that is computed in step.
-    pub(super) fn replace(&mut self, number: u32, record: TaskRecord) {
-        let place = number as usize;
-        let old = std::mem::replace(&mut self.tasks[place], record);
-        self.index.unlink(number, &self.entries[place], &old);
-        self.index.link(number, &self.entries[place], &self.tasks[place]);
-        self.tell_dependents(number, &old.phase);
-        if let Some(batch) = &mut self.batch {
-            batch.undo.push(Undo::Task(number, Box::new(old)));
+    /// Puts a state of a task in the place of another and brings all that is computed in step.
+    pub(super) fn put(&mut self, number: u32, old: Task, new: Task) {
+        let moves = old.phase != new.phase || old.stage != new.stage || old.since != new.since;
+        let (was, is) = (old.phase.kind(), new.phase.kind());
+        if old.holds_scope != new.holds_scope {
+            self.hold_scope(number, new.holds_scope);
+        }
+        if moves {
+            self.unlink(number, &old);
+            self.table.put(number, new.clone());
+            self.link(number, &new);
+        } else {
+            self.table.put(number, new);
+        }
+        if was != is {
+            self.tell_dependents(number, was, is);
+        }
+        self.batch.changed(Undo::Task(number, old));
+    }
+
+    /// Changes what the run adds up.
+    fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
+        if let Some(run) = &mut self.run {
+            self.batch.sums_change(run);
+            change(run);
         }
     }
 
-    /// Tells the tasks that wait for this one what its new phase means for them.
-    fn tell_dependents(&mut self, number: u32, old: &Phase) {
-        let place = number as usize;
-        let new = &self.tasks[place].phase;
-        let was_done = matches!(old, Phase::Done(_));
-        let is_done = matches!(new, Phase::Done(_));
-        let blocked = self.entries[place].dead > 0;
-        let was_dead = is_dead_end(old) || (blocked && !was_done);
-        let is_dead = is_dead_end(new) || (blocked && !is_done);
-        if was_done != is_done {
-            for next in self.entries[place].dependents.clone() {
-                self.change_entry(
-                    next,
-                    |entry| {
-                        if is_done { entry.unmet -= 1 } else { entry.unmet += 1 }
-                    },
-                );
-            }
-        }
-        if was_dead != is_dead {
-            self.cascade(number, is_dead);
-        }
-    }
-
-    /// Carries through the graph that a task became, or ceased to be, a dead end.
-    fn cascade(&mut self, number: u32, is_dead: bool) {
-        let mut stack: Vec<u32> = vec![number];
-        while let Some(from) = stack.pop() {
-            for next in self.entries[from as usize].dependents.clone() {
-                let was = self.is_dead(next);
-                self.change_entry(
-                    next,
-                    |entry| {
-                        if is_dead { entry.dead += 1 } else { entry.dead -= 1 }
-                    },
-                );
-                if was != self.is_dead(next) {
-                    stack.push(next);
-                }
-            }
-        }
-    }
-
-    fn is_dead(&self, number: u32) -> bool {
-        let phase = &self.tasks[number as usize].phase;
-        let blocked = self.entries[number as usize].dead > 0 && !matches!(phase, Phase::Done(_));
-        blocked || is_dead_end(phase)
-    }
-
-    fn change_entry(&mut self, number: u32, change: impl FnOnce(&mut Entry)) {
-        let place = number as usize;
-        self.index.unlink(number, &self.entries[place], &self.tasks[place]);
-        change(&mut self.entries[place]);
-        self.index.link(number, &self.entries[place], &self.tasks[place]);
-    }
-
+    /// Changes anything of the run.
     pub(super) fn change_run(&mut self, change: impl FnOnce(&mut RunRecord)) {
-        if let Some(batch) = &mut self.batch {
-            batch.undo.push(Undo::Run(self.run.clone().map(Box::new)));
-        }
+        self.batch.run_changes(self.run.as_ref());
         if let Some(run) = &mut self.run {
             change(run);
-            run.counts = self.index.counts;
         }
     }
 
     fn change_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolRecord)) {
-        let old = self.pools.get(name).cloned();
+        let old = self.pools.by_name(name).cloned();
         let mut record = old.clone().unwrap_or_else(|| PoolRecord {
             name: name.clone(),
             limit: LIMIT_DEFAULT,
             closed_until: None,
         });
         change(&mut record);
-        self.pools.insert(name.clone(), record);
-        if let Some(batch) = &mut self.batch {
-            batch.undo.push(Undo::Pool(name.clone(), old));
-        }
+        self.pools.set(name, Some(record));
+        self.batch.changed(Undo::Pool(name.clone(), old));
     }
 
     fn change_owner(&mut self, record: OwnerRecord) {
         let id = record.owner.id.clone();
-        let old = self.owners.insert(id.clone(), record);
-        if let Some(batch) = &mut self.batch {
-            batch.undo.push(Undo::Owner(id, old.map(Box::new)));
-        }
+        let old = self.owners.set(&id, Some(record));
+        self.batch.changed(Undo::Owner(id, old.map(Box::new)));
     }
 
     /// Adds the tasks of a checked plan behind those that are there.
-    pub(super) fn add_tasks(&mut self, plan: &Plan, at: Timestamp) {
-        if let Some(batch) = &mut self.batch {
-            batch.undo.push(Undo::Tasks(self.tasks.len()));
+    fn add_tasks(&mut self, plan: &Arc<Plan>, at: Timestamp) {
+        self.batch.changed(Undo::Tasks(self.table.len()));
+        let mentioned = self.add_specs(plan);
+        self.table.reserve(plan.tasks.len());
+        for _ in &plan.tasks {
+            self.table.push(Task::new(at));
         }
-        let first = self.tasks.len();
-        for spec in &plan.tasks {
-            let number = u32::try_from(self.tasks.len()).unwrap_or(u32::MAX);
-            self.numbers.insert(spec.id.clone(), number);
-            self.tasks.push(new_task(&spec.id, at));
-            self.entries.push(Entry {
-                spec: Arc::new(spec.clone()),
-                pipeline: Arc::new(plan.pipeline_of(spec).unwrap_or_default()),
-                depends_on: Vec::new(),
-                dependents: Vec::new(),
-                rank: 0,
-                unmet: 0,
-                dead: 0,
-            });
-        }
-        for place in first..self.tasks.len() {
-            self.connect(place);
-        }
-        let mentioned: Vec<PoolName> = self.entries[first..].iter().flat_map(pools_of).collect();
         for pool in mentioned.iter().chain(plan.pools.keys()) {
             let limit = plan.pools.get(pool).copied();
-            if limit.is_some() || !self.pools.contains_key(pool) {
+            if limit.is_some() || self.pools.by_name(pool).is_none() {
                 let limit = limit.unwrap_or_else(|| limit_default(pool));
                 self.change_pool(pool, |record| record.limit = limit);
             }
@@ -459,73 +439,73 @@ impl Engine {
         if plan.budget.is_some() {
             self.change_run(|run| run.budget = plan.budget);
         }
+        self.rank();
     }
 
-    fn connect(&mut self, place: usize) {
-        let number = u32::try_from(place).unwrap_or(u32::MAX);
-        let names = self.entries[place].spec.depends_on.clone();
-        let mut depends_on: Vec<u32> =
-            names.iter().filter_map(|name| self.numbers.get(name).copied()).collect();
-        depends_on.sort_unstable();
-        depends_on.dedup();
-        for from in &depends_on {
-            self.entries[*from as usize].dependents.push(number);
+    /// Takes in what a plan says of its tasks; gives the pools that they need.
+    pub(super) fn add_specs(&mut self, plan: &Arc<Plan>) -> BTreeSet<PoolName> {
+        let mut mentioned = BTreeSet::new();
+        let first = self.specs.len();
+        let Self { specs, index, pools, .. } = self;
+        specs.add(plan, |pipeline, stage, needs| {
+            mentioned.extend(pipeline.stage(stage).map(|stage| stage.pool.clone()));
+            mentioned.extend(needs.keys().cloned());
+            index.class(pools, pipeline, stage, needs)
+        });
+        for number in (0_u32..).take(specs.len()).skip(first) {
+            index.locks.add(number, specs.spec(number).scope.as_ref());
         }
-        let open = |from: &&u32| !matches!(self.tasks[**from as usize].phase, Phase::Done(_));
-        let unmet = depends_on.iter().filter(open).count();
-        let dead = depends_on.iter().filter(|from| self.is_dead(**from)).count();
-        let entry = &mut self.entries[place];
-        entry.unmet = u32::try_from(unmet).unwrap_or(u32::MAX);
-        entry.depends_on = depends_on;
-        self.index.link(number, &self.entries[place], &self.tasks[place]);
-        if dead > 0 {
-            // A task may come before those it depends on; what is dead then is told to it here.
-            for _ in 0..dead {
-                let was = self.is_dead(number);
-                self.change_entry(number, |entry| entry.dead += 1);
-                if was != self.is_dead(number) {
-                    self.cascade(number, true);
-                }
-            }
-        }
+        mentioned
     }
 
-    /// Takes out the tasks from this place on.
+    /// Takes out the tasks from this one on, which are those of the last plan.
     pub(super) fn remove_tasks(&mut self, first: usize) {
-        for place in (first..self.tasks.len()).rev() {
-            let number = u32::try_from(place).unwrap_or(u32::MAX);
-            self.index.unlink(number, &self.entries[place], &self.tasks[place]);
-            for from in self.entries[place].depends_on.clone() {
-                self.entries[from as usize].dependents.retain(|next| *next != number);
-            }
-            self.numbers.remove(&self.tasks[place].id);
-        }
-        self.tasks.truncate(first);
-        self.entries.truncate(first);
+        self.table.truncate(first);
+        self.specs.remove_last();
+        self.index.locks.truncate(first);
+        self.rank();
     }
 
     /// Asks the policy for the ranks, and sorts what is ready by them.
     pub(super) fn rank(&mut self) {
-        let views = self.entries.iter().map(|entry| (&*entry.spec, entry.dependents.as_slice()));
-        let ranks = self.policy.ranks(&TaskGraph::new(views));
-        for place in 0..self.entries.len() {
-            let rank = ranks.get(place).copied().unwrap_or(0);
-            if self.entries[place].rank != rank {
-                let number = u32::try_from(place).unwrap_or(u32::MAX);
-                self.change_entry(number, |entry| entry.rank = rank);
+        let graph = TaskGraph::new(&self.specs);
+        let ranks = self.policy.ranks(&graph);
+        let rank = |task: u32| ranks.get(task as usize).copied().unwrap_or(0);
+        let mut turns: Vec<(i32, u64, u32)> = (0_u32..)
+            .take(self.specs.len())
+            // Greater ones go first, and `!` turns the order around.
+            .map(|task| (!self.specs.spec(task).priority, !rank(task), task))
+            .collect();
+        turns.sort_unstable();
+        self.index.order = vec![0; turns.len()];
+        let (mut place, mut last) = (0_u32, None);
+        for (priority, rank, task) in turns {
+            if last.is_some_and(|last| last != (priority, rank)) {
+                place += 1;
             }
+            last = Some((priority, rank));
+            self.index.order[task as usize] = place;
         }
-    }
-
-    pub(super) fn record(&self, task: &TaskId) -> Option<&TaskRecord> {
-        self.numbers.get(task).and_then(|number| self.tasks.get(*number as usize))
+        self.reindex();
     }
 }
 
-/// The pools that a task takes permits from.
-fn pools_of(entry: &Entry) -> Vec<PoolName> {
-    let stages = entry.pipeline.stages().iter().map(|stage| stage.pool.clone());
-    stages.chain(entry.spec.needs.keys().cloned()).collect()
+/// What a change of a task may depend on beside its state.
+pub(super) struct Context {
+    has_scope: bool,
+    stages: usize,
+}
+
+impl Task {
+    /// Enters a phase, and leaves what belonged to the one before.
+    pub(super) fn go(&mut self, phase: Phase) {
+        match self.phase.kind() {
+            Kind::Deferred => self.set_back(|detail| detail.deferred = None),
+            Kind::Escalated => self.set_back(|detail| detail.escalation = None),
+            Kind::Open | Kind::Leased | Kind::Stopping | Kind::Done | Kind::Cancelled => {}
+        }
+        self.phase = phase;
+    }
 }
 
 /// The limit of a pool that nobody limited.
@@ -558,32 +538,5 @@ fn new_run(id: &RunId, rules: &RetryRules, at: Timestamp) -> RunRecord {
         plans: Vec::new(),
         first_stage_failures: 0,
         counts: Counts::default(),
-    }
-}
-
-fn new_task(id: &TaskId, at: Timestamp) -> TaskRecord {
-    TaskRecord {
-        id: id.clone(),
-        phase: Phase::Open,
-        stage: 0,
-        attempt: 0,
-        under_way: false,
-        rejections: 0,
-        interruptions: 0,
-        dispatches: 0,
-        extra: Extra::default(),
-        feedback: Vec::new(),
-        signature: None,
-        restart: Restart::OnTarget,
-        holds_scope: false,
-        workspace: None,
-        session: None,
-        candidate: None,
-        intent: None,
-        last_token: FencingToken(0),
-        settled: Usd::ZERO,
-        refused: None,
-        spent: Usd::ZERO,
-        since: at,
     }
 }

@@ -1,178 +1,342 @@
 //! What the engine computes from its records, kept up to date so that no question scans all tasks.
 //!
-//! [`Index::unlink`] and [`Index::link`] are the only two places that change it for a task, so that
-//! it is a function of the records at all times: undoing a change is linking the old record again.
+//! [`Engine::unlink`] and [`Engine::link`] are the only two places that change it for a task's
+//! phase, so that it is a function of the records at all times: undoing a change is linking the old
+//! record again.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
+use super::Engine;
+use super::heap::Heap;
+use super::locks::Locks;
+use super::registry::Registry;
+use super::table::{Kind, NONE, Phase, Table, Task};
 use crate::id::PoolName;
-use crate::lease::Lease;
-use crate::record::{Counts, Phase, TaskRecord};
+use crate::money::Usd;
+use crate::pipeline::Pipeline;
+use crate::record::{Counts, PoolRecord};
 use crate::time::Timestamp;
 
-use super::Entry;
-
-/// Permits that a stage takes, by pool; tasks that need the same wait in one queue.
-pub(super) type Needs = BTreeMap<PoolName, u32>;
-
-/// The order of what is ready: later stage, priority, rank, age, number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Key {
-    stage: Reverse<u8>,
-    priority: Reverse<i32>,
-    rank: Reverse<u64>,
-    since: Timestamp,
-    pub(super) index: u32,
+/// Tasks at the same stage that need the same: what holds one for want of capacity holds all.
+#[derive(Debug, Clone)]
+pub(super) struct Class {
+    /// Permits by the number of their pool.
+    pub(super) needs: Box<[(u32, u32)]>,
+    pub(super) stage: u8,
+    /// The most that the stage may spend.
+    pub(super) cap: Usd,
+    /// What could run if there were capacity.
+    pub(super) ready: Heap<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// What makes two tasks be of one class.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ClassKey {
+    needs: Box<[(u32, u32)]>,
+    stage: u8,
+    cap: Usd,
+}
+
+#[derive(Debug, Clone, Default)]
 pub(super) struct Index {
-    /// What could run if there were capacity, by what it needs.
-    pub(super) ready: BTreeMap<Needs, BTreeSet<Key>>,
+    pub(super) classes: Vec<Class>,
+    known_classes: BTreeMap<ClassKey, u32>,
+    /// Permits in use, by the number of their pool.
+    pub(super) in_use: Vec<u32>,
     /// When the waits of deferred tasks end.
     pub(super) timers: BTreeSet<(Timestamp, u32)>,
-    /// When live leases end at the latest.
-    pub(super) hard_stops: BTreeSet<(Timestamp, u32)>,
+    /// When live leases, by their number in the table, end at the latest.
+    pub(super) hard_stops: Heap<Timestamp>,
     /// Tasks whose lease is being stopped.
     pub(super) stopping: BTreeSet<u32>,
-    /// Tasks that hold their scope.
-    pub(super) scopes: BTreeSet<u32>,
-    /// Permits in use.
-    pub(super) in_use: BTreeMap<PoolName, u32>,
+    pub(super) locks: Locks,
     /// How many tasks are in which phase.
     pub(super) counts: Counts,
     /// How many unfinished tasks can never run as things are.
     pub(super) blocked: u32,
+    /// For each task its place among all by priority and rank; a lower one goes first.
+    pub(super) order: Vec<u32>,
+    /// Lists that became free with the present change.
+    freed: Vec<u32>,
+}
+
+/// The order of what is ready at one stage: priority and rank, then age in steps of about a second.
+fn key(order: u32, since: Timestamp) -> u64 {
+    let age = u32::try_from(since.0 >> 10).unwrap_or(u32::MAX);
+    u64::from(order) << 32 | u64::from(age)
 }
 
 impl Index {
-    /// Takes a task out.
-    pub(super) fn unlink(&mut self, index: u32, entry: &Entry, record: &TaskRecord) {
-        *self.counts.of(&record.phase) -= 1;
-        self.blocked -= u32::from(is_blocked(entry, record));
-        if record.holds_scope {
-            self.scopes.remove(&index);
+    /// The class of a stage's tasks with these needs.
+    pub(super) fn class(
+        &mut self,
+        pools: &mut Registry<PoolName, PoolRecord>,
+        pipeline: &Pipeline,
+        stage: u8,
+        own: &BTreeMap<PoolName, NonZeroU32>,
+    ) -> u32 {
+        let mut needs: BTreeMap<u32, u32> =
+            own.iter().map(|(pool, permits)| (pools.number(pool), permits.get())).collect();
+        let spec = pipeline.stage(stage);
+        if let Some(spec) = spec {
+            needs.entry(pools.number(&spec.pool)).or_insert(1);
         }
-        match &record.phase {
+        self.in_use.resize(self.in_use.len().max(pools.len()), 0);
+        let cap = spec.map_or(Usd::ZERO, |spec| spec.cap);
+        let key = ClassKey { needs: needs.into_iter().collect(), stage, cap };
+        if let Some(known) = self.known_classes.get(&key) {
+            return *known;
+        }
+        let number = u32::try_from(self.classes.len()).unwrap_or(NONE);
+        let (needs, ready) = (key.needs.clone(), Heap::default());
+        self.classes.push(Class { needs, stage, cap, ready });
+        self.known_classes.insert(key, number);
+        number
+    }
+
+    /// Permits of a pool in use.
+    pub(super) fn in_use(&self, pool: u32) -> u32 {
+        self.in_use.get(pool as usize).copied().unwrap_or(0)
+    }
+
+    pub(super) fn key(&self, table: &Table, task: u32) -> u64 {
+        let order = self.order.get(task as usize).copied().unwrap_or(0);
+        key(order, table.hot(task).since())
+    }
+
+    /// Puts a task among what is ready.
+    fn enter(&mut self, table: &mut Table, class: u32, task: u32) {
+        let key = self.key(table, task);
+        self.classes[class as usize].ready.insert(key, task, &mut table.placer());
+    }
+
+    /// Takes a task out of what is ready, or from where it is parked.
+    fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
+        let place = table.hot(task).slot;
+        if self.locks.waits_in(task).is_some() {
+            self.locks.unpark(task, class, place, &mut table.placer());
+            return;
+        }
+        self.classes[class as usize].ready.remove(place, &mut table.placer());
+        if let Some(list) = self.locks.stand_down(task, class) {
+            self.promote(table, list, class);
+        }
+    }
+
+    /// Lets a task that waits in a list stand for its class there, if the list is free.
+    fn promote(&mut self, table: &mut Table, list: u32, class: u32) {
+        let promoted = self.locks.promote(list, class, &mut table.placer());
+        if let Some((key, task)) = promoted {
+            self.classes[class as usize].ready.insert(key, task, &mut table.placer());
+        }
+    }
+
+    /// Parks the first task of a class, which something keeps from its scope.
+    pub(super) fn park_first(&mut self, table: &mut Table, class: u32, list: u32) {
+        let Some((key, task)) = self.classes[class as usize].ready.first() else { return };
+        self.classes[class as usize].ready.remove(0, &mut table.placer());
+        let stood_for = self.locks.stand_down(task, class);
+        self.locks.park((task, class, key), list, &mut table.placer());
+        if let Some(list) = stood_for {
+            self.promote(table, list, class);
+        }
+    }
+
+    fn take(&mut self, class: u32) {
+        for (pool, permits) in &self.classes[class as usize].needs {
+            self.in_use[*pool as usize] += permits;
+        }
+    }
+
+    fn give_back(&mut self, class: u32) {
+        for (pool, permits) in &self.classes[class as usize].needs {
+            let used = &mut self.in_use[*pool as usize];
+            *used = used.saturating_sub(*permits);
+        }
+    }
+
+    /// Forgets all that is computed of tasks.
+    pub(super) fn clear(&mut self) {
+        self.classes.iter_mut().for_each(|class| class.ready.clear());
+        self.in_use.fill(0);
+        self.timers.clear();
+        self.hard_stops.clear();
+        self.stopping.clear();
+        self.locks.clear();
+        self.counts = Counts::default();
+        self.blocked = 0;
+    }
+}
+
+impl Engine {
+    /// Takes a task out of the index, as far as its phase put it in.
+    pub(super) fn unlink(&mut self, number: u32, task: &Task) {
+        let (hot, index) = (*self.table.hot(number), &mut self.index);
+        *hot.kind().counter(&mut index.counts) -= 1;
+        index.blocked -= u32::from(hot.is_blocked());
+        let class = self.specs.class(number, task.stage);
+        match &task.phase {
             Phase::Open => {
-                if entry.unmet == 0 {
-                    let needs = needs(entry, record);
-                    if let Some(queue) = self.ready.get_mut(&needs) {
-                        queue.remove(&key(index, entry, record));
-                        if queue.is_empty() {
-                            self.ready.remove(&needs);
-                        }
-                    }
+                if let Some(class) = class
+                    && hot.unmet == 0
+                {
+                    index.leave(&mut self.table, class, number);
                 }
             }
-            Phase::Deferred { until, .. } => {
-                self.timers.remove(&(*until, index));
+            Phase::Deferred => {
+                if let Some((until, _)) = task.detail().deferred {
+                    index.timers.remove(&(until, number));
+                }
             }
-            Phase::Leased(lease) => {
-                self.hard_stops.remove(&(lease.hard_stop, index));
-                self.give_back(entry, record);
+            Phase::Leased(_) => {
+                let place = self.table.lease(hot.slot).map_or(NONE, |lease| lease.place);
+                let table = &mut self.table;
+                index.hard_stops.remove(place, &mut |lease, place| place_stop(table, lease, place));
+                class.into_iter().for_each(|class| index.give_back(class));
             }
-            Phase::Stopping { .. } => {
-                self.stopping.remove(&index);
-                self.give_back(entry, record);
+            Phase::Stopping(..) => {
+                index.stopping.remove(&number);
+                class.into_iter().for_each(|class| index.give_back(class));
             }
-            Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled => {}
+            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {}
         }
     }
 
-    /// Puts a task in.
-    pub(super) fn link(&mut self, index: u32, entry: &Entry, record: &TaskRecord) {
-        *self.counts.of(&record.phase) += 1;
-        self.blocked += u32::from(is_blocked(entry, record));
-        if record.holds_scope {
-            self.scopes.insert(index);
-        }
-        match &record.phase {
+    /// Puts a task in where its phase says.
+    pub(super) fn link(&mut self, number: u32, task: &Task) {
+        let (hot, index) = (*self.table.hot(number), &mut self.index);
+        *hot.kind().counter(&mut index.counts) += 1;
+        index.blocked += u32::from(hot.is_blocked());
+        let class = self.specs.class(number, task.stage);
+        match &task.phase {
             Phase::Open => {
-                if entry.unmet == 0 {
-                    let queue = self.ready.entry(needs(entry, record)).or_default();
-                    queue.insert(key(index, entry, record));
+                if let Some(class) = class
+                    && hot.unmet == 0
+                {
+                    index.enter(&mut self.table, class, number);
                 }
             }
-            Phase::Deferred { until, .. } => {
-                self.timers.insert((*until, index));
+            Phase::Deferred => {
+                if let Some((until, _)) = task.detail().deferred {
+                    index.timers.insert((until, number));
+                }
             }
-            Phase::Leased(lease) => {
-                self.hard_stops.insert((lease.hard_stop, index));
-                self.take(entry, record);
+            Phase::Leased(hold) => {
+                let table = &mut self.table;
+                let mut placed = |lease, place| place_stop(table, lease, place);
+                index.hard_stops.insert(hold.hard_stop, hot.slot, &mut placed);
+                class.into_iter().for_each(|class| index.take(class));
             }
-            Phase::Stopping { .. } => {
-                self.stopping.insert(index);
-                self.take(entry, record);
+            Phase::Stopping(..) => {
+                index.stopping.insert(number);
+                class.into_iter().for_each(|class| index.take(class));
             }
-            Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled => {}
+            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {}
         }
     }
 
-    fn take(&mut self, entry: &Entry, record: &TaskRecord) {
-        for (pool, permits) in needs(entry, record) {
-            *self.in_use.entry(pool).or_default() += permits;
+    /// Gives a task its scope, or takes it; who waited for it may go on.
+    pub(super) fn hold_scope(&mut self, number: u32, holds: bool) {
+        let index = &mut self.index;
+        if holds {
+            index.locks.hold(number);
+            return;
+        }
+        let mut freed = std::mem::take(&mut index.freed);
+        index.locks.release(number, &mut freed);
+        for list in freed.drain(..) {
+            for class in index.locks.classes(list) {
+                index.promote(&mut self.table, list, class);
+            }
+        }
+        index.freed = freed;
+    }
+
+    /// Tells the tasks that wait for this one what its new phase means for them.
+    pub(super) fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
+        let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
+        let blocked = self.table.hot(number).dead > 0;
+        let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
+        let is_dead = is.is_dead_end() || (blocked && !is.is_settled());
+        if was_done != is_done {
+            for place in 0.. {
+                let Some(next) = self.specs.dependent(number, place) else { break };
+                self.count_unmet(next, is_done);
+            }
+        }
+        if was_dead != is_dead {
+            self.cascade(number, is_dead);
         }
     }
 
-    fn give_back(&mut self, entry: &Entry, record: &TaskRecord) {
-        for (pool, permits) in needs(entry, record) {
-            if let Some(used) = self.in_use.get_mut(&pool) {
-                *used -= permits;
-                if *used == 0 {
-                    self.in_use.remove(&pool);
+    /// One of the tasks that this one waits for became done, or is so no longer.
+    fn count_unmet(&mut self, number: u32, is_done: bool) {
+        let hot = self.table.hot_mut(number);
+        let was_ready = hot.is_ready();
+        if is_done {
+            hot.unmet = hot.unmet.saturating_sub(1);
+        } else {
+            hot.unmet += 1;
+        }
+        let (is_ready, stage) = (hot.is_ready(), hot.stage());
+        if was_ready != is_ready
+            && let Some(class) = self.specs.class(number, stage)
+        {
+            if is_ready {
+                self.index.enter(&mut self.table, class, number);
+            } else {
+                self.index.leave(&mut self.table, class, number);
+            }
+        }
+    }
+
+    /// Carries through the graph that a task became, or ceased to be, a dead end.
+    fn cascade(&mut self, number: u32, is_dead: bool) {
+        let mut stack: Vec<u32> = vec![number];
+        while let Some(from) = stack.pop() {
+            for next in self.specs.dependents(from) {
+                let hot = self.table.hot_mut(next);
+                let (was_blocked, was_dead) = (hot.is_blocked(), hot.is_dead());
+                hot.dead = if is_dead { hot.dead + 1 } else { hot.dead.saturating_sub(1) };
+                self.index.blocked -= u32::from(was_blocked);
+                self.index.blocked += u32::from(hot.is_blocked());
+                if was_dead != hot.is_dead() {
+                    stack.push(next);
                 }
             }
         }
     }
-}
 
-/// The place of a task in its queue; `since` is fixed while it is in one phase.
-pub(super) fn key(index: u32, entry: &Entry, record: &TaskRecord) -> Key {
-    Key {
-        stage: Reverse(record.stage),
-        priority: Reverse(entry.spec.priority),
-        rank: Reverse(entry.rank),
-        since: record.since,
-        index,
+    /// Computes everything anew: after a plan came or went, and after loading.
+    pub(super) fn reindex(&mut self) {
+        let all = (0_u32..).take(self.table.len());
+        for number in all.clone() {
+            let hot = self.table.hot_mut(number);
+            (hot.unmet, hot.dead) = (0, 0);
+        }
+        for number in all.clone() {
+            let hot = self.table.hot(number);
+            let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
+            for next in self.specs.dependents(number) {
+                let hot = self.table.hot_mut(next);
+                hot.unmet += u32::from(!is_done);
+                hot.dead += u32::from(is_dead);
+            }
+        }
+        self.index.clear();
+        for number in all {
+            let task = self.table.get(number);
+            if task.holds_scope {
+                self.index.locks.hold(number);
+            }
+            self.link(number, &task);
+        }
     }
 }
 
-/// What the task's present stage takes: one permit of the stage's pool, and what the task asks for
-/// beyond it.
-pub(super) fn needs(entry: &Entry, record: &TaskRecord) -> Needs {
-    let mut needs: Needs =
-        entry.spec.needs.iter().map(|(pool, permits)| (pool.clone(), permits.get())).collect();
-    if let Some(stage) = entry.pipeline.stage(record.stage) {
-        needs.entry(stage.pool.clone()).or_insert(1);
-    }
-    needs
-}
-
-/// Whether the task can never run as things are, though nobody gave it up.
-pub(super) const fn is_blocked(entry: &Entry, record: &TaskRecord) -> bool {
-    entry.dead > 0 && !is_settled(&record.phase)
-}
-
-/// Whether nothing but a person changes this phase.
-pub(super) const fn is_settled(phase: &Phase) -> bool {
-    matches!(phase, Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled)
-}
-
-/// Whether what depends on a task in this phase cannot run.
-pub(super) const fn is_dead_end(phase: &Phase) -> bool {
-    matches!(phase, Phase::Escalated(_) | Phase::Cancelled)
-}
-
-/// The lease of a phase that has one.
-pub(super) const fn lease(phase: &Phase) -> Option<&Lease> {
-    match phase {
-        Phase::Leased(lease) | Phase::Stopping { lease, .. } => Some(lease),
-        Phase::Open
-        | Phase::Deferred { .. }
-        | Phase::Done(_)
-        | Phase::Escalated(_)
-        | Phase::Cancelled => None,
+fn place_stop(table: &mut Table, lease: u32, place: u32) {
+    if let Some(lease) = table.lease_mut(lease) {
+        lease.place = place;
     }
 }

@@ -4,32 +4,45 @@
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
 //! `owner` (who drives, and what time does), `evolve`, `batch` (several commands as one commit,
-//! undone when it is refused), `index` (what is computed), `ask` (questions), `audit`.
+//! undone when it is refused), `ask` (questions), `audit`.
+//!
+//! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
+//! form), `index` (what is computed), `locks` (scopes). Names are for the edge.
 
 mod ask;
 mod audit;
 mod batch;
 mod claim;
+mod draft;
 mod evolve;
+mod heap;
 mod index;
+mod locks;
+mod order;
 mod owner;
 mod people;
+mod record;
+mod registry;
 mod report;
+mod specs;
+mod table;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use self::ask::{Reason, Settlement};
 use self::batch::Batch;
+use self::draft::Draft;
 use self::index::Index;
+use self::registry::Registry;
+pub(crate) use self::specs::Specs;
+use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::{Event, EventKind};
-use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId};
-use crate::pipeline::Pipeline;
+use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
-use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot, TaskRecord};
-use crate::task::TaskSpec;
+use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot};
 use crate::time::Timestamp;
 
 /// The state of one run, and the rules by which it changes.
@@ -40,29 +53,14 @@ pub struct Engine {
     policy: Arc<dyn SchedulingPolicy>,
     /// `None` before the run is created.
     run: Option<RunRecord>,
-    tasks: Vec<TaskRecord>,
-    entries: Vec<Entry>,
-    numbers: BTreeMap<TaskId, u32>,
-    pools: BTreeMap<PoolName, PoolRecord>,
-    owners: BTreeMap<OwnerId, OwnerRecord>,
+    specs: Specs,
+    table: Table,
+    pools: Registry<PoolName, PoolRecord>,
+    owners: Registry<OwnerId, OwnerRecord>,
     /// Plans whose content is known, by their address.
     plans: BTreeMap<BlobHash, Arc<Plan>>,
     index: Index,
-    batch: Option<Batch>,
-}
-
-/// What of a task does not change with its events, and what is computed of its neighbours.
-#[derive(Debug, Clone)]
-struct Entry {
-    spec: Arc<TaskSpec>,
-    pipeline: Arc<Pipeline>,
-    depends_on: Vec<u32>,
-    dependents: Vec<u32>,
-    rank: u64,
-    /// Dependencies that are not done.
-    unmet: u32,
-    /// Dependencies that are escalated, cancelled or blocked.
-    dead: u32,
+    batch: Batch,
 }
 
 /// What is wrong with a snapshot.
@@ -102,14 +100,13 @@ impl Engine {
             seq: Seq(0),
             policy: Arc::new(RemainingPath),
             run: None,
-            tasks: Vec::new(),
-            entries: Vec::new(),
-            numbers: BTreeMap::new(),
-            pools: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            specs: Specs::default(),
+            table: Table::default(),
+            pools: Registry::default(),
+            owners: Registry::default(),
             plans: BTreeMap::new(),
             index: Index::default(),
-            batch: None,
+            batch: Batch::default(),
         }
     }
 
@@ -134,31 +131,36 @@ impl Engine {
                 let (run, plan) = (id.clone(), reference.blob.clone());
                 InvalidSnapshot::Plan { run, plan, why: err.to_string() }
             })?;
-            engine.add_tasks(&plan, Timestamp(0));
-            engine.plans.insert(reference.blob.clone(), Arc::new(plan));
+            let plan = Arc::new(plan);
+            engine.add_specs(&plan);
+            engine.plans.insert(reference.blob.clone(), plan);
         }
-        let places = engine.tasks.len().max(snapshot.tasks.len());
-        for place in 0..places {
+        let places = engine.specs.len().max(snapshot.tasks.len());
+        for (place, number) in (0..places).zip(0_u32..) {
             let found = snapshot.tasks.get(place).map(|task| &task.id);
-            let expected = engine.tasks.get(place).map(|task| &task.id);
+            let expected = (place < engine.specs.len()).then(|| engine.specs.id(number));
             if found != expected {
                 let name = |id: Option<&TaskId>| id.map_or("nothing", TaskId::as_str).to_owned();
                 return Err(InvalidSnapshot::Task {
                     run: id.clone(),
-                    place: u32::try_from(place).unwrap_or(u32::MAX),
+                    place: number,
                     found: name(found),
                     expected: name(expected),
                 });
             }
         }
         engine.run = Some(snapshot.run.clone());
-        for (number, record) in (0_u32..).zip(&snapshot.tasks) {
-            engine.replace(number, record.clone());
+        for pool in &snapshot.pools {
+            engine.pools.set(&pool.name, Some(pool.clone()));
         }
-        engine.pools =
-            snapshot.pools.iter().map(|pool| (pool.name.clone(), pool.clone())).collect();
-        engine.owners =
-            snapshot.owners.iter().map(|one| (one.owner.id.clone(), one.clone())).collect();
+        for owner in &snapshot.owners {
+            engine.owners.set(&owner.owner.id, Some(owner.clone()));
+        }
+        engine.table.reserve(snapshot.tasks.len());
+        for record in &snapshot.tasks {
+            let task = engine.dense(record);
+            engine.table.push(task);
+        }
         engine.seq = snapshot.seq;
         engine.rank();
         Ok(engine)
@@ -177,90 +179,95 @@ impl Engine {
         _id: &CommandId,
         command: &Command,
     ) -> Result<Decision, Refusal> {
-        if let Command::CreateRun { rules } = command {
-            if self.run.is_some() {
-                return Err(Refusal::RunExists(self.id.clone()));
-            }
-            let created = EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() };
-            return Ok(Decision::of(now, vec![created]));
-        }
-        let run = self.run.as_ref().ok_or_else(|| Refusal::NoRun(self.id.clone()))?;
-        let now = now.max(run.last_at);
+        let mut draft = Draft::default();
+        let answer = self.decide_into(&mut draft, now, command)?;
+        let events = draft.events.into_iter().map(|event| self.published(event)).collect();
+        Ok(Decision { events, answer, blobs: draft.blobs })
+    }
+
+    fn decide_into(
+        &self,
+        draft: &mut Draft,
+        now: Timestamp,
+        command: &Command,
+    ) -> Result<Answer, Refusal> {
+        draft.now = now;
+        let Some(run) = self.run.as_ref() else {
+            let Command::CreateRun { rules } = command else {
+                return Err(Refusal::NoRun(self.id.clone()));
+            };
+            draft.push(EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() });
+            return Ok(Answer::Done);
+        };
+        draft.now = now.max(run.last_at);
         match command {
-            Command::CreateRun { .. } => Err(Refusal::RunExists(self.id.clone())),
-            Command::AddPlan { plan } => self.decide_plan(now, run, plan),
+            Command::CreateRun { .. } => return Err(Refusal::RunExists(self.id.clone())),
+            Command::AddPlan { plan } => self.decide_plan(draft, run, plan)?,
             Command::LimitPool { pool, limit } => {
-                let set = EventKind::PoolLimited { pool: pool.clone(), limit: *limit };
-                let same = self.pools.get(pool).is_some_and(|known| known.limit == *limit);
-                Ok(Decision::of(now, if same { vec![] } else { vec![set] }))
+                if self.pools.by_name(pool).is_none_or(|known| known.limit != *limit) {
+                    draft.push(EventKind::PoolLimited { pool: pool.clone(), limit: *limit });
+                }
             }
             Command::SetBudget { budget } => {
-                let set = EventKind::BudgetSet { budget: *budget };
-                Ok(Decision::of(now, if run.budget == *budget { vec![] } else { vec![set] }))
+                if run.budget != *budget {
+                    draft.push(EventKind::BudgetSet { budget: *budget });
+                }
             }
             Command::OpenDriver { owner, reading, ttl, token_floor, ended } => {
                 let opening = owner::Opening { owner, reading, ttl: *ttl, floor: *token_floor };
-                self.decide_open(now, run, &opening, ended.as_ref())
+                self.decide_open(draft, run, &opening, ended.as_ref())?;
             }
-            Command::CloseDriver { owner } => self.decide_close(now, run, owner),
-            Command::Claim { owner } => self.decide_claim(now, run, owner),
-            Command::Report(report) => Ok(self.decide_report(now, run, report)),
+            Command::CloseDriver { owner } => self.decide_close(draft, run, owner)?,
+            Command::Claim { owner } => return self.decide_claim(draft, run, owner),
+            Command::Report(report) => return Ok(self.decide_report(draft, run, report)),
             Command::IntendMerge { task, token, intent } => {
-                Ok(self.decide_intent(now, task, *token, intent))
+                return Ok(self.decide_intent(draft, *task, *token, intent));
             }
-            Command::Stopped { task, token } => Ok(self.decide_stopped(now, run, task, *token)),
-            Command::Tick => Ok(Decision::of(now, self.time_events(now, run))),
+            Command::Stopped { task, token } => {
+                return Ok(self.decide_stopped(draft, run, *task, *token));
+            }
+            Command::Tick => self.time_events(draft, run),
             Command::Retry { .. }
             | Command::Resolve { .. }
             | Command::Cancel { .. }
             | Command::Pause { .. }
             | Command::Drain { .. }
-            | Command::Resume { .. } => self.decide_people(now, run, command),
-            Command::Settle => Ok(Decision::of(now, self.settling(now, run))),
+            | Command::Resume { .. } => self.decide_people(draft, run, command)?,
+            Command::Settle => self.settling(draft, run),
         }
+        Ok(Answer::Done)
     }
 
-    fn decide_plan(
-        &self,
-        now: Timestamp,
-        run: &RunRecord,
-        plan: &Plan,
-    ) -> Result<Decision, Refusal> {
+    fn decide_plan(&self, draft: &mut Draft, run: &RunRecord, plan: &Plan) -> Result<(), Refusal> {
         let bytes = canonical(plan);
         let blob = BlobHash::of(&bytes);
         if run.plans.iter().any(|known| known.blob == blob) {
             // The very same plan again: a caller that does not know whether it was added.
-            return Ok(Decision::of(now, vec![]));
+            return Ok(());
         }
-        let faults = plan.check(&|id| self.numbers.contains_key(id));
+        let faults = plan.check(&|id| self.specs.number(id).is_some());
         if !faults.is_empty() {
             return Err(Refusal::Plan(faults));
         }
         let tasks = u32::try_from(plan.tasks.len()).unwrap_or(u32::MAX);
-        let mut decision = Decision::of(now, vec![EventKind::PlanAdded { plan: blob, tasks }]);
-        decision.blobs.push(bytes);
-        Ok(decision)
+        draft.push(EventKind::PlanAdded { plan: blob, tasks });
+        draft.blobs.push(bytes);
+        Ok(())
     }
 
     /// Makes a plan's content known, so that the event that adds it can be applied.
     pub fn offer(&mut self, plan: Arc<Plan>) {
         self.plans.insert(BlobHash::of(&canonical(&plan)), plan);
     }
+
+    /// The event as a log has it.
+    fn published(&self, event: Event<TaskNo>) -> Event {
+        let name = |task: TaskNo| self.specs.id(task.0).clone();
+        Event { at: event.at, kind: event.kind.named(name) }
+    }
 }
 
 /// The form of a plan that its address is taken of.
 fn canonical(plan: &Plan) -> Vec<u8> {
     serde_json::to_vec(plan).expect("a plan holds nothing that JSON cannot say")
-}
-
-impl Decision {
-    /// These events at this time, and nothing to say about them.
-    fn of(at: Timestamp, kinds: Vec<EventKind>) -> Self {
-        Self::answering(at, kinds, Answer::Done)
-    }
-
-    fn answering(at: Timestamp, kinds: Vec<EventKind>, answer: Answer) -> Self {
-        let events = kinds.into_iter().map(|kind| Event { at, kind }).collect();
-        Self { events, answer, blobs: Vec::new() }
-    }
 }

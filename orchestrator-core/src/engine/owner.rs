@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::Engine;
 use super::ask::Settlement;
-use super::index::lease;
-use crate::command::{Decision, Refusal};
+use super::draft::Draft;
+use crate::command::Refusal;
 use crate::event::EventKind;
-use crate::id::{FencingToken, OwnerId};
+use crate::id::{FencingToken, OwnerId, TaskNo};
 use crate::lease::Owner;
 use crate::outcome::Interruption;
-use crate::record::{Phase, RunRecord, RunState};
-use crate::time::{Anchor, ClockReading, Timestamp, millis};
+use crate::record::{RunRecord, RunState};
+use crate::time::{Anchor, ClockReading, millis};
 
 /// Waits that one tick ends at most; the next tick goes on.
 const DUE_AT_ONCE_MAX: usize = 256;
@@ -27,110 +27,123 @@ pub(super) struct Opening<'a> {
 impl Engine {
     pub(super) fn decide_open(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
         opening: &Opening<'_>,
         ended: Option<&OwnerId>,
-    ) -> Result<Decision, Refusal> {
-        let mut events = Vec::new();
+    ) -> Result<(), Refusal> {
+        let anchor = run.anchor.as_ref();
+        draft.now = anchor.map_or(draft.now, |anchor| anchor.now(opening.reading).max(draft.now));
         if let Some(driver) = &run.driver {
-            let known = self.owners.get(driver);
-            match known {
+            match self.owners.by_name(driver) {
                 Some(record) if ended != Some(driver) => {
                     return Err(Refusal::DriverRunning(Box::new(record.owner.clone())));
                 }
-                Some(_) | None => events.push(EventKind::DriverEnded { owner: driver.clone() }),
+                Some(_) | None => draft.push(EventKind::DriverEnded { owner: driver.clone() }),
             }
         }
-        let now = run.anchor.as_ref().map_or(now, |anchor| anchor.now(opening.reading).max(now));
-        events.push(EventKind::DriverOpened {
+        let anchor = Anchor { reading: opening.reading.clone(), at: draft.now };
+        draft.push(EventKind::DriverOpened {
             owner: opening.owner.clone(),
-            anchor: Anchor { reading: opening.reading.clone(), at: now },
+            anchor,
             ttl_ms: millis(opening.ttl),
             token_floor: opening.floor,
         });
         // Its own among them: a process may drive again after it had to give up.
-        events.extend(self.stopping_of(|_| true));
-        Ok(Decision::of(now, events))
+        self.stop_leases(draft, |_| true);
+        Ok(())
     }
 
     pub(super) fn decide_close(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
         owner: &OwnerId,
-    ) -> Result<Decision, Refusal> {
+    ) -> Result<(), Refusal> {
         if run.driver.as_ref() != Some(owner) {
             return Err(Refusal::NotDriver(owner.clone()));
         }
-        let mut events = self.stopping_of(|held_by| held_by == owner);
-        events.push(EventKind::DriverEnded { owner: owner.clone() });
-        Ok(Decision::of(now, events))
+        let number = self.owners.find(owner);
+        self.stop_leases(draft, |held_by| Some(held_by) == number);
+        draft.push(EventKind::DriverEnded { owner: owner.clone() });
+        Ok(())
     }
 
     /// Live leases of these owners end: what runs under them must be stopped.
-    fn stopping_of(&self, of: impl Fn(&OwnerId) -> bool) -> Vec<EventKind> {
-        let live = self.index.hard_stops.iter().map(|(_, number)| *number);
-        live.filter_map(|number| self.stopping(number, Interruption::OwnerLost, &of)).collect()
+    fn stop_leases(&self, draft: &mut Draft, of: impl Fn(u32) -> bool) {
+        let live = self.live_leases();
+        for (_, task) in live.into_iter().filter(|(owner, _)| of(*owner)) {
+            self.stop_lease(draft, task, Interruption::OwnerLost);
+        }
     }
 
-    fn stopping(
-        &self,
-        number: u32,
-        reason: Interruption,
-        of: impl Fn(&OwnerId) -> bool,
-    ) -> Option<EventKind> {
-        let record = self.tasks.get(number as usize)?;
-        let lease = lease(&record.phase).filter(|lease| of(&lease.owner))?;
-        let (task, token) = (record.id.clone(), lease.token);
-        matches!(record.phase, Phase::Leased(_)).then_some(EventKind::Stopping {
-            task,
-            token,
-            reason,
-        })
+    /// Owner and task of each live lease, in the order of their hard stops.
+    fn live_leases(&self) -> Vec<(u32, u32)> {
+        let in_order = self.index.hard_stops.in_order();
+        let lease = |(_, number)| self.table.lease(number);
+        let of = |lease: &super::table::Lease| (lease.hold.owner, lease.task);
+        let mut live: Vec<_> = in_order.filter_map(lease).collect();
+        live.sort_by_key(|lease| (lease.hold.hard_stop, lease.task));
+        live.into_iter().map(of).collect()
     }
 
-    /// What happens because it is `now`: leases past their end, and waits that are over.
-    pub(super) fn time_events(&self, now: Timestamp, run: &RunRecord) -> Vec<EventKind> {
-        let past = self.index.hard_stops.range(..=(now, u32::MAX)).map(|(_, number)| *number);
-        let mut events: Vec<EventKind> = past
-            .filter_map(|number| self.stopping(number, Interruption::Expired, |_| true))
-            .collect();
+    fn stop_lease(&self, draft: &mut Draft, task: u32, reason: Interruption) {
+        if let Some(hold) = self.table.get(task).hold() {
+            let (task, token) = (TaskNo(task), hold.token);
+            draft.push(EventKind::Stopping { task, token, reason });
+        }
+    }
+
+    /// What happens because of the time: leases past their end, and waits that are over.
+    pub(super) fn time_events(&self, draft: &mut Draft, run: &RunRecord) {
+        let now = draft.now;
+        let stops = self.index.hard_stops.in_order().take_while(|(stop, _)| *stop <= now);
+        let mut past: Vec<u32> =
+            stops.filter_map(|(_, lease)| Some(self.table.lease(lease)?.task)).collect();
+        past.sort_unstable();
+        for task in &past {
+            self.stop_lease(draft, *task, Interruption::Expired);
+        }
         for record in self.owners.values() {
             let id = &record.owner.id;
             if !record.ended && run.driver.as_ref() != Some(id) && record.renew_by() <= now {
-                events.extend(self.stopping_of(|owner| owner == id));
-                events.push(EventKind::DriverEnded { owner: id.clone() });
+                let number = self.owners.find(id);
+                for (owner, task) in self.live_leases() {
+                    if Some(owner) == number && past.binary_search(&task).is_err() {
+                        self.stop_lease(draft, task, Interruption::OwnerLost);
+                    }
+                }
+                draft.push(EventKind::DriverEnded { owner: id.clone() });
             }
         }
-        let reopening =
-            self.pools.values().filter(|pool| pool.closed_until.is_some_and(|at| at <= now));
-        events.extend(reopening.map(|pool| EventKind::PoolOpened { pool: pool.name.clone() }));
-        let due = self.due(now).take(DUE_AT_ONCE_MAX);
-        events.extend(due.map(|number| {
-            let task = self.tasks[number as usize].id.clone();
-            EventKind::Due { task }
-        }));
-        events
+        let closed = self.pools.values();
+        for pool in closed.filter(|pool| pool.closed_until.is_some_and(|at| at <= now)) {
+            draft.push(EventKind::PoolOpened { pool: pool.name.clone() });
+        }
+        for task in self.due(now).take(DUE_AT_ONCE_MAX) {
+            draft.push(EventKind::Due { task: TaskNo(task) });
+        }
     }
 
     /// What the run comes to when nothing more can happen.
-    pub(super) fn settling(&self, now: Timestamp, run: &RunRecord) -> Vec<EventKind> {
-        match self.settlement(now) {
+    pub(super) fn settling(&self, draft: &mut Draft, run: &RunRecord) {
+        match self.settlement(draft.now) {
             Some(Settlement::Completed) if run.state == RunState::Active => {
-                vec![EventKind::Completed]
+                draft.push(EventKind::Completed);
             }
-            Some(Settlement::Failed) if run.state == RunState::Active => vec![EventKind::Failed],
+            Some(Settlement::Failed) if run.state == RunState::Active => {
+                draft.push(EventKind::Failed);
+            }
             Some(Settlement::Parked(reason)) => match run.state {
-                RunState::Active | RunState::Draining { .. } => vec![EventKind::Parked { reason }],
+                RunState::Active | RunState::Draining { .. } => {
+                    draft.push(EventKind::Parked { reason });
+                }
                 RunState::Paused { .. }
                 | RunState::Parked { .. }
                 | RunState::Completed
-                | RunState::Failed => vec![],
+                | RunState::Failed => {}
             },
-            Some(Settlement::Completed | Settlement::Failed | Settlement::Stalled) | None => {
-                vec![]
-            }
+            Some(Settlement::Completed | Settlement::Failed | Settlement::Stalled) | None => {}
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What people ask of a run.
 
 use super::Engine;
-use super::index::lease;
-use crate::command::{Command, Decision, Refusal};
+use super::draft::Draft;
+use super::table::{Kind, Task};
+use crate::command::{Command, Refusal};
 use crate::event::EventKind;
-use crate::id::TaskId;
+use crate::id::{TaskId, TaskNo};
 use crate::outcome::in_one_line;
-use crate::record::{Phase, RunRecord, RunState, TaskRecord};
-use crate::time::Timestamp;
+use crate::record::{RunRecord, RunState};
 
 /// Longest name or reason that a person may give, in bytes; what is over it is left out.
 const WORDS_BYTES_MAX: usize = 512;
@@ -16,37 +16,37 @@ impl Engine {
     /// Decides the commands that people give.
     pub(super) fn decide_people(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
         command: &Command,
-    ) -> Result<Decision, Refusal> {
-        let kinds = match command {
+    ) -> Result<(), Refusal> {
+        let kind = match command {
             Command::Retry { task, actor, reason } => {
-                self.can_be_retried(task)?;
-                let (task, actor, reason) = (task.clone(), words(actor), words(reason));
-                vec![EventKind::Retried { task, actor, reason }]
+                let task = self.can_be_retried(task)?;
+                let (actor, reason) = (words(actor), words(reason));
+                EventKind::Retried { task, actor, reason }
             }
-            Command::Resolve { task, how, actor, reason } => {
-                let record = self.idle(task, "its stage must end first")?;
-                if matches!(record.phase, Phase::Done(_)) {
-                    return Err(wrong(record, "it needs no resolving"));
+            Command::Resolve { task: id, how, actor, reason } => {
+                let (task, record) = self.idle(id, "its stage must end first")?;
+                if record.phase.kind() == Kind::Done {
+                    return Err(wrong(id, &record, "it needs no resolving"));
                 }
-                let (task, actor, reason) = (task.clone(), words(actor), words(reason));
-                vec![EventKind::Resolved { task, how: *how, actor, reason }]
+                let (actor, reason) = (words(actor), words(reason));
+                EventKind::Resolved { task, how: *how, actor, reason }
             }
-            Command::Cancel { task, actor, reason } => {
-                let record = self.idle(task, "its stage must end first")?;
-                if matches!(record.phase, Phase::Done(_) | Phase::Cancelled) {
-                    return Err(wrong(record, "there is nothing left to cancel"));
+            Command::Cancel { task: id, actor, reason } => {
+                let (task, record) = self.idle(id, "its stage must end first")?;
+                if matches!(record.phase.kind(), Kind::Done | Kind::Cancelled) {
+                    return Err(wrong(id, &record, "there is nothing left to cancel"));
                 }
-                let (task, actor, reason) = (task.clone(), words(actor), words(reason));
-                vec![EventKind::Cancelled { task, actor, reason }]
+                let (actor, reason) = (words(actor), words(reason));
+                EventKind::Cancelled { task, actor, reason }
             }
             Command::Pause { actor, reason } => match run.state {
                 RunState::Active => {
-                    vec![EventKind::Paused { actor: words(actor), reason: words(reason) }]
+                    EventKind::Paused { actor: words(actor), reason: words(reason) }
                 }
-                RunState::Paused { .. } => vec![],
+                RunState::Paused { .. } => return Ok(()),
                 RunState::Draining { .. }
                 | RunState::Parked { .. }
                 | RunState::Completed
@@ -54,18 +54,18 @@ impl Engine {
             },
             Command::Drain { reason } => match run.state {
                 RunState::Active | RunState::Paused { .. } => {
-                    vec![EventKind::Draining { reason: *reason }]
+                    EventKind::Draining { reason: *reason }
                 }
-                RunState::Draining { .. } | RunState::Parked { .. } => vec![],
+                RunState::Draining { .. } | RunState::Parked { .. } => return Ok(()),
                 RunState::Completed | RunState::Failed => {
                     return Err(state(run, "there is nothing left to drain"));
                 }
             },
             Command::Resume { actor } => match run.state {
                 RunState::Paused { .. } | RunState::Draining { .. } | RunState::Parked { .. } => {
-                    vec![EventKind::Resumed { actor: words(actor) }]
+                    EventKind::Resumed { actor: words(actor) }
                 }
-                RunState::Active | RunState::Completed | RunState::Failed => vec![],
+                RunState::Active | RunState::Completed | RunState::Failed => return Ok(()),
             },
             Command::CreateRun { .. }
             | Command::AddPlan { .. }
@@ -78,31 +78,34 @@ impl Engine {
             | Command::IntendMerge { .. }
             | Command::Stopped { .. }
             | Command::Tick
-            | Command::Settle => vec![],
+            | Command::Settle => return Ok(()),
         };
-        Ok(Decision::of(now, kinds))
+        draft.push(kind);
+        Ok(())
     }
 
-    fn can_be_retried(&self, task: &TaskId) -> Result<(), Refusal> {
-        let record = self.record(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
-        match &record.phase {
-            Phase::Escalated(_) | Phase::Cancelled => Ok(()),
-            Phase::Done(_) => Err(wrong(record, "what is done is not tried again")),
-            Phase::Open | Phase::Deferred { .. } | Phase::Leased(_) | Phase::Stopping { .. } => {
-                Err(wrong(record, "it is tried as soon as it can be"))
+    fn can_be_retried(&self, id: &TaskId) -> Result<TaskNo, Refusal> {
+        let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
+        let task = self.table.get(number.0);
+        match task.phase.kind() {
+            Kind::Escalated | Kind::Cancelled => Ok(number),
+            Kind::Done => Err(wrong(id, &task, "what is done is not tried again")),
+            Kind::Open | Kind::Deferred | Kind::Leased | Kind::Stopping => {
+                Err(wrong(id, &task, "it is tried as soon as it can be"))
             }
         }
     }
 
     /// The task, if no lease of it lives and no merge of it is in doubt.
-    fn idle(&self, task: &TaskId, remedy: &'static str) -> Result<&TaskRecord, Refusal> {
-        let record = self.record(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
-        if lease(&record.phase).is_some() {
-            Err(wrong(record, remedy))
-        } else if record.intent.is_some() {
-            Err(Refusal::MergeInDoubt(task.clone()))
+    fn idle(&self, id: &TaskId, remedy: &'static str) -> Result<(TaskNo, Task), Refusal> {
+        let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
+        let task = self.table.get(number.0);
+        if task.hold().is_some() {
+            Err(wrong(id, &task, remedy))
+        } else if task.detail().intent.is_some() {
+            Err(Refusal::MergeInDoubt(id.clone()))
         } else {
-            Ok(record)
+            Ok((number, task))
         }
     }
 }
@@ -111,8 +114,8 @@ fn words(text: &str) -> String {
     in_one_line(text, WORDS_BYTES_MAX)
 }
 
-fn wrong(record: &TaskRecord, remedy: &'static str) -> Refusal {
-    Refusal::WrongPhase { task: record.id.clone(), phase: record.phase.as_str(), remedy }
+fn wrong(id: &TaskId, task: &Task, remedy: &'static str) -> Refusal {
+    Refusal::WrongPhase { task: id.clone(), phase: task.phase.kind().as_str(), remedy }
 }
 
 fn state(run: &RunRecord, remedy: &'static str) -> Refusal {

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use super::Engine;
-use super::index::lease;
-use crate::command::{Answer, Decision, StageReport};
-use crate::event::{Event, EventKind, Stale};
-use crate::id::{BlobHash, FencingToken, PoolName, TaskId};
-use crate::lease::Lease;
+use super::draft::Draft;
+use super::table::{Hold, Kind, Phase, Task};
+use crate::command::{Answer, StageReport};
+use crate::event::{EventKind, Stale};
+use crate::id::{BlobHash, FencingToken, TaskNo};
 use crate::money::{Cost, Usd};
-use crate::outcome::{
-    Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail, in_one_line,
-};
-use crate::record::{Cause, ParkReason, Phase, RunRecord, RunState, TaskRecord};
+use crate::outcome::{Interruption, MergeIntent, Outcome, in_one_line};
+use crate::record::{Cause, ParkReason, RunRecord, RunState};
 use crate::retry::signature;
-use crate::time::Timestamp;
 
 /// Longest `kept` of an escalation, in bytes.
 const KEPT_BYTES_MAX: usize = 1024;
@@ -24,61 +21,64 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 impl Engine {
     pub(super) fn decide_report(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
         report: &StageReport,
-    ) -> Decision {
+    ) -> Answer {
         if report.run != self.id {
-            return refused(now, Stale::OtherRun);
+            return Answer::Refused(Stale::OtherRun);
         }
-        let Some(record) = self.record(&report.task) else {
-            return refused(now, Stale::UnknownTask);
-        };
-        match current(record, report) {
-            Ok(lease) => self.ended(now, run, record, lease, report),
-            Err(reason) => late(now, record, report, reason),
+        if !self.has(report.task) {
+            return Answer::Refused(Stale::UnknownTask);
+        }
+        let task = self.table.get(report.task.0);
+        match current(&task, report) {
+            Ok(hold) => {
+                self.ended(draft, run, &task, hold, report);
+                Answer::Done
+            }
+            Err(reason) => late(draft, &task, report, reason),
         }
     }
 
     /// The events of an accepted result.
     fn ended(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
-        record: &TaskRecord,
-        lease: &Lease,
+        task: &Task,
+        hold: &Hold,
         report: &StageReport,
-    ) -> Decision {
-        let cost = report.cost.settle(lease.reserved);
-        let mut end = End { now, run, record, report, cost, decision: Decision::of(now, vec![]) };
+    ) {
+        let cost = report.cost.settle(hold.reserved);
+        let mut end = End { run, task, report, cost, draft };
         match &report.outcome {
             Outcome::Passed => {
                 end.passed();
-                if usize::from(record.stage) + 1 < self.stages(record) && self.is_spent(run, record)
+                if usize::from(task.stage) + 1 < self.stages(report.task)
+                    && self.is_spent(run, report.task, task)
                 {
                     end.escalate(Cause::DispatchesUsed, None);
                 }
             }
             Outcome::Rejected { feedback, restart } => {
-                let text = end.blob(feedback);
+                let (text, signature) = (end.draft.text(feedback), signature(feedback));
                 end.push(EventKind::Rejected {
-                    task: record.id.clone(),
+                    task: report.task,
                     token: report.token,
                     cost,
                     feedback: text.clone(),
-                    signature: signature(feedback),
+                    signature,
                     restart: *restart,
                     candidate: report.candidate.clone(),
                     session: report.session.clone(),
                 });
-                let retries = self.retries_max(&record.id, record);
-                if record.rejections >= retries {
+                let detail = task.detail();
+                if detail.rejections >= self.retries_max(report.task, task) {
                     end.escalate(Cause::RetriesUsed, Some(text));
-                } else if run.rules.same_failure_escalates
-                    && record.signature == Some(signature(feedback))
-                {
+                } else if run.rules.same_failure_escalates && detail.signature == Some(signature) {
                     end.escalate(Cause::SameFailure, Some(text));
-                } else if self.is_spent(run, record) {
+                } else if self.is_spent(run, report.task, task) {
                     end.escalate(Cause::DispatchesUsed, Some(text));
                 }
                 end.trip_breaker();
@@ -88,46 +88,40 @@ impl Engine {
                 end.stop(Cause::Fatal, error);
                 end.trip_breaker();
             }
-            Outcome::Interrupted { reason, .. } => {
-                self.interrupted(now, &mut end, *reason, report.retry_at);
-            }
+            Outcome::Interrupted { reason, .. } => self.interrupted(&mut end, *reason),
         }
-        end.decision
     }
 
-    fn interrupted(
-        &self,
-        now: Timestamp,
-        end: &mut End<'_>,
-        reason: Interruption,
-        retry_at: Option<Timestamp>,
-    ) {
-        let (run, record) = (end.run, end.record);
-        let count = record.interruptions.saturating_add(1);
+    fn interrupted(&self, end: &mut End<'_>, reason: Interruption) {
+        let (run, task, now) = (end.run, end.report.task, end.draft.now);
+        let count = end.task.detail().interruptions.saturating_add(1);
         // What the time said is over, or further off than any window, says nothing.
-        let said = retry_at.filter(|at| *at > now).map(|at| at.min(now.after(RETRY_AFTER_MAX)));
-        let mut until = said.unwrap_or_else(|| run.rules.backoff(now, &record.id, count));
+        let said = end.report.retry_at.filter(|at| *at > now);
+        let said = said.map(|at| at.min(now.after(RETRY_AFTER_MAX)));
+        let backoff = || run.rules.backoff(now, self.specs.id(task.0), count);
+        let mut until = said.unwrap_or_else(backoff);
         if reason.is_ours() {
             until = now;
         } else if reason == Interruption::UsageLimit
-            && let Some(pool) = self.pool_of(record)
+            && let Some(stage) = self.specs.profile(task.0).pipeline.stage(end.task.stage)
         {
             // The account is closed, not the task: the pool waits, and the task with it. What an
             // earlier result said of the account still holds.
+            let pool = stage.pool.clone();
             let reopens = said.unwrap_or_else(|| now.after(run.rules.backoff_max));
-            let closed = self.pools.get(&pool).and_then(|known| known.closed_until);
+            let closed = self.pools.by_name(&pool).and_then(|known| known.closed_until);
             end.push(EventKind::PoolClosed { pool, until: reopens.max(closed.unwrap_or(now)) });
             until = now;
         }
         end.push(EventKind::Interrupted {
-            task: record.id.clone(),
+            task,
             token: end.report.token,
             cost: end.cost,
             reason,
             until,
             session: end.report.session.clone(),
         });
-        if self.is_spent(run, record) {
+        if self.is_spent(run, task, end.task) {
             end.escalate(Cause::DispatchesUsed, None);
         } else if reason != Interruption::Shutdown
             && reason != Interruption::UsageLimit
@@ -145,27 +139,26 @@ impl Engine {
 
     pub(super) fn decide_stopped(
         &self,
-        now: Timestamp,
+        draft: &mut Draft,
         run: &RunRecord,
-        task: &TaskId,
+        number: TaskNo,
         token: FencingToken,
-    ) -> Decision {
-        let Some(record) = self.record(task) else { return refused(now, Stale::UnknownTask) };
-        let (lease, why) = match &record.phase {
-            Phase::Stopping { lease, why } if lease.token == token => (lease, *why),
-            Phase::Open
-            | Phase::Deferred { .. }
-            | Phase::Leased(_)
-            | Phase::Stopping { .. }
-            | Phase::Done(_)
-            | Phase::Escalated(_)
-            | Phase::Cancelled => return refused(now, Stale::NoLease),
+    ) -> Answer {
+        if !self.has(number) {
+            return Answer::Refused(Stale::UnknownTask);
+        }
+        let task = self.table.get(number.0);
+        let Phase::Stopping(hold, why) = task.phase else {
+            return Answer::Refused(Stale::NoLease);
         };
+        if hold.token != token {
+            return Answer::Refused(Stale::NoLease);
+        }
         let report = StageReport {
             run: self.id.clone(),
-            task: task.clone(),
-            stage: record.stage,
-            attempt: record.attempt,
+            task: number,
+            stage: task.stage,
+            attempt: task.attempt,
             token,
             outcome: Outcome::Interrupted { reason: why, retry_at: None },
             cost: Cost::AtLeast(Usd::ZERO),
@@ -175,74 +168,68 @@ impl Engine {
             kept: None,
             retry_at: None,
         };
-        self.ended(now, run, record, lease, &report)
+        self.ended(draft, run, &task, &hold, &report);
+        Answer::Done
     }
 
     pub(super) fn decide_intent(
         &self,
-        now: Timestamp,
-        task: &TaskId,
+        draft: &mut Draft,
+        task: TaskNo,
         token: FencingToken,
         intent: &MergeIntent,
-    ) -> Decision {
-        let Some(record) = self.record(task) else { return refused(now, Stale::UnknownTask) };
-        match holds(record, token) {
+    ) -> Answer {
+        if !self.has(task) {
+            return Answer::Refused(Stale::UnknownTask);
+        }
+        match holds(&self.table.get(task.0), token) {
             Ok(_) => {
-                let (task, intent) = (task.clone(), intent.clone());
-                Decision::of(now, vec![EventKind::MergeIntended { task, token, intent }])
+                draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
+                Answer::Done
             }
-            Err(reason) => refused(now, reason),
+            Err(reason) => Answer::Refused(reason),
         }
     }
 
     /// Rejections that a task may have before it escalates.
-    pub(super) fn retries_max(&self, task: &TaskId, record: &TaskRecord) -> u32 {
-        let plan = self.entry(task).map_or(0, |entry| entry.spec.max_retries);
-        plan.saturating_add(record.extra.retries)
+    fn retries_max(&self, number: TaskNo, task: &Task) -> u32 {
+        let plan = self.specs.spec(number.0).max_retries;
+        plan.saturating_add(task.detail().extra.retries)
     }
 
     /// Whether the task was granted as often as it may be.
-    fn is_spent(&self, run: &RunRecord, record: &TaskRecord) -> bool {
-        let retries = self.entry(&record.id).map_or(0, |entry| entry.spec.max_retries);
-        let plan = run.rules.dispatches_max(self.stages(record), retries);
-        record.dispatches >= plan.saturating_add(record.extra.dispatches)
+    fn is_spent(&self, run: &RunRecord, number: TaskNo, task: &Task) -> bool {
+        // Most tasks never come near: they need not be looked up.
+        if task.dispatches < run.rules.dispatches_spare {
+            return false;
+        }
+        let retries = self.specs.spec(number.0).max_retries;
+        let plan = run.rules.dispatches_max(self.stages(number), retries);
+        task.dispatches >= plan.saturating_add(task.detail().extra.dispatches)
     }
 
-    fn stages(&self, record: &TaskRecord) -> usize {
-        self.entry(&record.id).map_or(0, |entry| entry.pipeline.stages().len())
-    }
-
-    fn pool_of(&self, record: &TaskRecord) -> Option<PoolName> {
-        let entry = self.entry(&record.id)?;
-        entry.pipeline.stage(record.stage).map(|stage| stage.pool.clone())
+    fn stages(&self, task: TaskNo) -> usize {
+        self.specs.profile(task.0).classes.len()
     }
 }
 
 /// The decision on an accepted result while it is being made.
 struct End<'a> {
-    now: Timestamp,
     run: &'a RunRecord,
-    record: &'a TaskRecord,
+    task: &'a Task,
     report: &'a StageReport,
     cost: Usd,
-    decision: Decision,
+    draft: &'a mut Draft,
 }
 
 impl End<'_> {
-    fn push(&mut self, kind: EventKind) {
-        self.decision.events.push(Event { at: self.now, kind });
-    }
-
-    fn blob(&mut self, text: &str) -> BlobHash {
-        let bytes = head_and_tail(text, TEXT_BYTES_MAX).into_bytes();
-        let hash = BlobHash::of(&bytes);
-        self.decision.blobs.push(bytes);
-        hash
+    fn push(&mut self, kind: EventKind<TaskNo>) {
+        self.draft.push(kind);
     }
 
     fn passed(&mut self) {
         self.push(EventKind::Passed {
-            task: self.record.id.clone(),
+            task: self.report.task,
             token: self.report.token,
             cost: self.cost,
             candidate: self.report.candidate.clone(),
@@ -253,17 +240,14 @@ impl End<'_> {
 
     /// Hands over a task whose lease ended with another event.
     fn escalate(&mut self, cause: Cause, text: Option<BlobHash>) {
-        let kept = self.kept();
-        let task = self.record.id.clone();
-        let escalated =
-            EventKind::Escalated { task, token: None, cost: Usd::ZERO, cause, text, kept };
-        self.push(escalated);
+        let (task, kept) = (self.report.task, self.kept());
+        self.push(EventKind::Escalated { task, token: None, cost: Usd::ZERO, cause, text, kept });
     }
 
     /// Hands over a task, and ends its lease with that.
     fn stop(&mut self, cause: Cause, text: &str) {
-        let text = Some(self.blob(text));
-        let (task, token) = (self.record.id.clone(), Some(self.report.token));
+        let text = Some(self.draft.text(text));
+        let (task, token) = (self.report.task, Some(self.report.token));
         let (cost, kept) = (self.cost, self.kept());
         self.push(EventKind::Escalated { task, token, cost, cause, text, kept });
     }
@@ -276,7 +260,7 @@ impl End<'_> {
     fn trip_breaker(&mut self) {
         let max = self.run.rules.first_stage_failures_max;
         let failures = self.run.first_stage_failures.saturating_add(1);
-        let first_stage = self.record.stage == 0;
+        let first_stage = self.task.stage == 0;
         if max > 0 && first_stage && failures >= max && self.run.state == RunState::Active {
             self.push(EventKind::Draining { reason: ParkReason::Breaker });
         }
@@ -284,64 +268,55 @@ impl End<'_> {
 }
 
 /// The live lease that a result answers.
-fn current<'a>(record: &'a TaskRecord, report: &StageReport) -> Result<&'a Lease, Stale> {
-    let lease = holds(record, report.token)?;
-    if report.stage != record.stage {
+fn current<'a>(task: &'a Task, report: &StageReport) -> Result<&'a Hold, Stale> {
+    let hold = holds(task, report.token)?;
+    if report.stage != task.stage {
         Err(Stale::OtherStage)
-    } else if report.attempt != record.attempt {
+    } else if report.attempt != task.attempt {
         Err(Stale::OtherAttempt)
     } else {
-        Ok(lease)
+        Ok(hold)
     }
 }
 
 /// The live lease of this number.
-fn holds(record: &TaskRecord, token: FencingToken) -> Result<&Lease, Stale> {
-    match &record.phase {
-        Phase::Leased(lease) if lease.token == token => Ok(lease),
-        Phase::Stopping { lease, .. } if lease.token == token => Err(Stale::Stopping),
-        Phase::Open
-        | Phase::Deferred { .. }
-        | Phase::Leased(_)
-        | Phase::Stopping { .. }
-        | Phase::Done(_)
-        | Phase::Escalated(_)
-        | Phase::Cancelled => Err(lease(&record.phase)
-            .map_or(Stale::NoLease, |lease| Stale::OtherToken { current: lease.token })),
+fn holds(task: &Task, token: FencingToken) -> Result<&Hold, Stale> {
+    match &task.phase {
+        Phase::Leased(hold) if hold.token == token => Ok(hold),
+        Phase::Stopping(hold, _) if hold.token == token => Err(Stale::Stopping),
+        Phase::Leased(hold) | Phase::Stopping(hold, _) => {
+            Err(Stale::OtherToken { current: hold.token })
+        }
+        Phase::Open | Phase::Deferred | Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {
+            Err(Stale::NoLease)
+        }
     }
-}
-
-fn refused(now: Timestamp, reason: Stale) -> Decision {
-    Decision::answering(now, vec![], Answer::Refused(reason))
 }
 
 /// A result that counts for nothing: logged once for each lease, and what it is known to have spent
 /// beyond what was booked for it is booked.
-fn late(now: Timestamp, record: &TaskRecord, report: &StageReport, reason: Stale) -> Decision {
-    let never_granted = report.token > record.last_token;
-    let said_before = record.refused.is_some_and(|refused| refused >= report.token);
-    if never_granted || said_before {
-        return refused(now, reason);
+fn late(draft: &mut Draft, task: &Task, report: &StageReport, reason: Stale) -> Answer {
+    let never_granted = report.token > task.last_token;
+    let said_before = task.detail().refused.is_some_and(|refused| refused >= report.token);
+    if !never_granted && !said_before {
+        let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
+        let booked = booked_without(task, report.token);
+        let cost = booked.map_or(Usd::ZERO, |booked| seen.minus(booked));
+        let (task, token) = (report.task, report.token);
+        draft.push(EventKind::ResultRefused { task, token, reason, cost });
     }
-    let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
-    let cost = booked_without(record, report.token).map_or(Usd::ZERO, |booked| seen.minus(booked));
-    let (task, token) = (record.id.clone(), report.token);
-    let event = EventKind::ResultRefused { task, token, reason, cost };
-    Decision::answering(now, vec![event], Answer::Refused(reason))
+    Answer::Refused(reason)
 }
 
 /// What was booked, or will be, for a lease that ends without its own result; `None` when its
 /// result counts, or when too little is known of it.
-fn booked_without(record: &TaskRecord, token: FencingToken) -> Option<Usd> {
-    match &record.phase {
-        Phase::Stopping { lease, .. } => (lease.token == token).then_some(lease.reserved),
-        Phase::Leased(_) => None,
-        Phase::Open
-        | Phase::Deferred { .. }
-        | Phase::Done(_)
-        | Phase::Escalated(_)
-        | Phase::Cancelled => {
-            (record.last_token == token && record.settled > Usd::ZERO).then_some(record.settled)
+fn booked_without(task: &Task, token: FencingToken) -> Option<Usd> {
+    match (task.phase.kind(), task.hold()) {
+        (Kind::Stopping, Some(hold)) => (hold.token == token).then_some(hold.reserved),
+        (Kind::Leased, _) => None,
+        _ => {
+            let settled = task.detail().settled;
+            (task.last_token == token && settled > Usd::ZERO).then_some(settled)
         }
     }
 }

@@ -1,9 +1,12 @@
 //! What every policy owes to the tasks of a run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Dice, Simulation};
+use crate::engine::Specs;
 use crate::id::TaskId;
+use crate::plan::Plan;
 use crate::policy::{SchedulingPolicy, TaskGraph};
 use crate::task::TaskSpec;
 
@@ -37,83 +40,74 @@ pub fn check(policy: &Arc<dyn SchedulingPolicy>, worlds: u64) -> Result<(), Stri
     Ok(())
 }
 
-/// A random graph: tasks, and for each those that wait for it.
+/// A random plan, and where each of its tasks stands when they are in another order.
 #[derive(Debug)]
 struct Drawn {
-    specs: Vec<TaskSpec>,
-    dependents: Vec<Vec<u32>>,
-    /// Where each task stands when they are in another order.
+    tasks: Vec<TaskSpec>,
     places: Vec<u32>,
 }
 
 impl Drawn {
     fn new(dice: &mut Dice, count: u32) -> Self {
-        let mut specs = Vec::new();
-        let mut dependents = vec![Vec::new(); count as usize];
+        let mut tasks = Vec::new();
         for task in 0..count {
             let mut spec = TaskSpec::new(name(task));
             spec.priority = i32::from(dice.once_in(3));
             spec.max_retries = dice.below(4);
             let minutes = u64::from(dice.below(90));
             spec.estimate = dice.once_in(2).then(|| std::time::Duration::from_secs(60 * minutes));
-            for before in (0..task).filter(|_| dice.once_in(3)) {
-                spec.depends_on.push(name(before));
-                dependents[before as usize].push(task);
-            }
-            specs.push(spec);
+            spec.depends_on = (0..task).filter(|_| dice.once_in(3)).map(name).collect();
+            tasks.push(spec);
         }
         let mut places: Vec<u32> = (0..count).collect();
         for at in (1..count).rev() {
             places.swap(at as usize, dice.below(at + 1) as usize);
         }
-        Self { specs, dependents, places }
+        Self { tasks, places }
     }
 
     fn check(&self, policy: &dyn SchedulingPolicy) -> Result<(), String> {
-        let (ranks, again) = (self.ranks(policy), self.ranks(policy));
+        let (ranks, again) = (named_ranks(policy, &self.tasks), named_ranks(policy, &self.tasks));
         if ranks != again {
             return Err(format!("P13: the same graph is ranked {ranks:?}, then {again:?}"));
         }
-        let other = self.in_another_order();
-        let moved = other.ranks(policy);
-        let rank = |ranks: &[u64], task: u32| ranks.get(task as usize).copied().unwrap_or(0);
-        let tasks = 0..u32::try_from(self.specs.len()).unwrap_or(0);
-        for (task, place) in tasks.zip(&self.places) {
-            let (here, there) = (rank(&ranks, task), rank(&moved, *place));
+        let moved = named_ranks(policy, &self.in_another_order());
+        let rank =
+            |ranks: &BTreeMap<TaskId, u64>, task: &TaskId| ranks.get(task).copied().unwrap_or(0);
+        for (spec, place) in self.tasks.iter().zip(&self.places) {
+            let (id, other) = (&spec.id, other_name(*place));
+            let (here, there) = (rank(&ranks, id), rank(&moved, &other));
             if here != there {
                 return Err(format!(
-                    "P12: a task is ranked {here} as number {task} under the name `{}`, and \
-                     {there} as number {place} under the name `{}`",
-                    self.specs[task as usize].id, other.specs[*place as usize].id
+                    "P12: a task is ranked {here} under the name `{id}`, and {there} under the \
+                     name `{other}`"
                 ));
             }
         }
         Ok(())
     }
 
-    fn ranks(&self, policy: &dyn SchedulingPolicy) -> Vec<u64> {
-        let views = self.specs.iter().zip(self.dependents.iter().map(Vec::as_slice));
-        policy.ranks(&TaskGraph::new(views))
-    }
-
     /// The same tasks in another order and under other names.
-    fn in_another_order(&self) -> Self {
-        let mut specs = self.specs.clone();
-        let mut dependents = self.dependents.clone();
-        for (from, to) in self.places.iter().enumerate() {
-            let mut spec = self.specs[from].clone();
-            let place = |of: &TaskId| self.specs.iter().position(|spec| spec.id == *of);
+    fn in_another_order(&self) -> Vec<TaskSpec> {
+        let mut tasks = self.tasks.clone();
+        for (spec, to) in self.tasks.iter().zip(&self.places) {
+            let place = |of: &TaskId| self.tasks.iter().position(|spec| spec.id == *of);
             let renamed = spec.depends_on.iter().filter_map(place);
-            spec.depends_on = renamed.map(|at| other_name(self.places[at])).collect();
-            spec.id = other_name(*to);
-            specs[*to as usize] = spec;
-            let mut next: Vec<u32> =
-                self.dependents[from].iter().map(|task| self.places[*task as usize]).collect();
-            next.sort_unstable();
-            dependents[*to as usize] = next;
+            let depends_on = renamed.map(|at| other_name(self.places[at])).collect();
+            tasks[*to as usize] = TaskSpec { id: other_name(*to), depends_on, ..spec.clone() };
         }
-        Self { specs, dependents, places: self.places.clone() }
+        tasks
     }
+}
+
+/// What a policy says of the tasks of a plan.
+fn named_ranks(policy: &dyn SchedulingPolicy, tasks: &[TaskSpec]) -> BTreeMap<TaskId, u64> {
+    let plan = Arc::new(Plan { tasks: tasks.to_vec(), ..Plan::default() });
+    let mut specs = Specs::default();
+    specs.add(&plan, |_, _, _| 0);
+    let ranks = policy.ranks(&TaskGraph::new(&specs));
+    let rank = |id: &TaskId| ranks.get(specs.number(id)? as usize).copied();
+    tasks.iter().map(|spec| (spec.id.clone(), rank(&spec.id).unwrap_or(0))).collect()
 }
 
 fn name(task: u32) -> TaskId {

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use crate::command::{Answer, Grant};
+use crate::command::Answer;
 use crate::event::{Event, EventKind, Resolution, Stale};
 use crate::id::{
     BlobHash, ChangeId, CommandId, FencingToken, OwnerId, PoolName, RunId, Seq, SessionId, TaskId,
+    TaskNo,
 };
 use crate::lease::{Lease, Owner};
 use crate::money::Usd;
@@ -394,25 +395,10 @@ fn run_events() -> Vec<EventKind> {
 /// Every answer that a command can get.
 #[must_use]
 pub fn answers() -> Vec<Answer> {
-    let grant = Grant {
-        index: 7,
-        task: task_id("t"),
-        stage: 1,
-        attempt: 2,
-        dispatch: 3,
-        token: FencingToken(12),
-        cap: Usd::dollars(5),
-        feedback: vec![BlobHash::of(b"no")],
-        restart: Restart::OnCandidate,
-        workspace: Some(FencingToken(9)),
-        session: Some(session_id("s")),
-        candidate: Some(Candidate { change: change_id("c1"), base: change_id("b1") }),
-        intent: None,
-    };
     vec![
         Answer::Done,
         Answer::Nothing,
-        Answer::Granted(Box::new(grant)),
+        Answer::Granted { task: TaskNo(7), stage: 1, attempt: 2, token: FencingToken(12) },
         Answer::Refused(Stale::OtherToken { current: FencingToken(13) }),
         Answer::Refused(Stale::NoLease),
     ]

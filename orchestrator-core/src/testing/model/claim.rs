@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Given, Model};
 use crate::command::{Answer, Grant, Refusal};
-use crate::id::{OwnerId, PoolName, TaskId};
+use crate::id::{OwnerId, PoolName, TaskId, TaskNo};
 use crate::lease::Lease;
 use crate::money::Usd;
 use crate::outcome::Restart;
@@ -34,7 +34,7 @@ impl Model {
         if Some(self.order(place)) != first {
             return Err(format!("`{}` was granted before its turn", grant.task));
         }
-        let expected = self.grant(place, grant.index);
+        let expected = self.grant(place, grant.number);
         if expected != *grant {
             return Err(format!("{grant:?} was granted, expected {expected:?}"));
         }
@@ -48,18 +48,23 @@ impl Model {
             return Err(Refusal::NotDriver(owner.clone()));
         }
         match self.can_run(now).first() {
-            Some(place) => Ok(Answer::Granted(Box::new(self.grant(*place, 0)))),
+            Some(place) => {
+                let grant = self.grant(*place, TaskNo(u32::MAX));
+                let (task, token) = (grant.number, grant.token);
+                let (stage, attempt) = (grant.stage, grant.attempt);
+                Ok(Answer::Granted { task, stage, attempt, token })
+            }
             None => Ok(Answer::Nothing),
         }
     }
 
-    fn grant(&self, place: usize, index: u32) -> Grant {
+    fn grant(&self, place: usize, number: TaskNo) -> Grant {
         let task = &self.tasks[place];
         let run = self.run.as_ref().expect("a grant is of a run");
         let attempt = if task.under_way { task.attempt } else { task.attempt + 1 };
         let has_candidate = task.candidate.is_some();
         Grant {
-            index,
+            number,
             task: task.id.clone(),
             stage: task.stage,
             attempt,
@@ -87,14 +92,13 @@ impl Model {
         let has_scope = self.specs[place].0.scope.is_some();
         let task = &mut self.tasks[place];
         task.attempt = grant.attempt;
+        // Only what the same attempt left can be gone on with.
+        task.workspace = task.workspace.filter(|_| task.under_way);
         task.under_way = true;
         task.dispatches += 1;
         task.holds_scope = has_scope;
         task.last_token = grant.token;
         task.settled = Usd::ZERO;
-        if task.stage == 0 {
-            task.workspace = Some(grant.token);
-        }
         task.phase = Phase::Leased(lease);
         task.since = now;
         let run = self.run_mut();

@@ -6,7 +6,7 @@ use super::claim::held;
 use super::{Model, refused};
 use crate::command::{Answer, StageReport};
 use crate::event::Stale;
-use crate::id::{BlobHash, FencingToken, TaskId};
+use crate::id::{BlobHash, FencingToken, TaskId, TaskNo};
 use crate::lease::Lease;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail};
@@ -19,11 +19,17 @@ const ASKED_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl Model {
     /// P2: a result counts under the task's live lease, for its stage and attempt, and no other.
-    pub(super) fn reported(&mut self, now: Timestamp, report: &StageReport) -> Answer {
+    pub(super) fn reported(
+        &mut self,
+        now: Timestamp,
+        task: Option<&TaskId>,
+        report: &StageReport,
+    ) -> Answer {
         if report.run != self.id {
             return refused(Stale::OtherRun);
         }
-        let Some(place) = self.place(&report.task) else { return refused(Stale::UnknownTask) };
+        let place = task.and_then(|task| self.place(task));
+        let Some(place) = place else { return refused(Stale::UnknownTask) };
         let task = &self.tasks[place];
         let lease = match self.live(place, report.token) {
             Ok(_) if report.stage != task.stage => Err(Stale::OtherStage),
@@ -86,6 +92,9 @@ impl Model {
     fn ended(&mut self, now: Timestamp, place: usize, lease: &Lease, report: &StageReport) {
         let cost = report.cost.settle(lease.reserved);
         self.book(place, lease, cost);
+        if self.tasks[place].stage == 0 {
+            self.tasks[place].workspace = Some(lease.token);
+        }
         self.tasks[place].since = now;
         match &report.outcome {
             Outcome::Passed => self.passed(place, report),
@@ -254,11 +263,12 @@ impl Model {
 
     pub(super) fn intended(
         &mut self,
-        task: &TaskId,
+        task: Option<&TaskId>,
         token: FencingToken,
         intent: &MergeIntent,
     ) -> Answer {
-        let Some(place) = self.place(task) else { return refused(Stale::UnknownTask) };
+        let place = task.and_then(|task| self.place(task));
+        let Some(place) = place else { return refused(Stale::UnknownTask) };
         match self.live(place, token) {
             Ok(_) => {
                 self.tasks[place].intent = Some(intent.clone());
@@ -269,8 +279,15 @@ impl Model {
     }
 
     /// Nothing of a stopping lease runs any more: its end counts as an interruption.
-    pub(super) fn stopped(&mut self, now: Timestamp, task: &TaskId, token: FencingToken) -> Answer {
-        let Some(place) = self.place(task) else { return refused(Stale::UnknownTask) };
+    pub(super) fn stopped(
+        &mut self,
+        now: Timestamp,
+        task: Option<&TaskId>,
+        number: TaskNo,
+        token: FencingToken,
+    ) -> Answer {
+        let place = task.and_then(|task| self.place(task));
+        let Some(place) = place else { return refused(Stale::UnknownTask) };
         let (lease, why) = match &self.tasks[place].phase {
             Phase::Stopping { lease, why } if lease.token == token => (lease.clone(), *why),
             Phase::Open
@@ -283,7 +300,7 @@ impl Model {
         };
         let report = StageReport {
             run: self.id.clone(),
-            task: task.clone(),
+            task: number,
             stage: self.tasks[place].stage,
             attempt: self.tasks[place].attempt,
             token,

@@ -11,9 +11,10 @@ mod people;
 
 use std::collections::BTreeMap;
 use std::mem::discriminant;
+use std::sync::Arc;
 
 use crate::command::{Answer, Command, Refusal};
-use crate::engine::Engine;
+use crate::engine::{Engine, Specs};
 use crate::event::Stale;
 use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId};
 use crate::money::Usd;
@@ -36,6 +37,7 @@ pub struct Model {
     run: Option<RunRecord>,
     tasks: Vec<TaskRecord>,
     specs: Vec<(TaskSpec, Pipeline)>,
+    plans: Vec<Arc<Plan>>,
     pools: BTreeMap<PoolName, PoolRecord>,
     /// What the policy says of each task.
     ranks: Vec<u64>,
@@ -50,12 +52,14 @@ impl Model {
             run: None,
             tasks: Vec::new(),
             specs: Vec::new(),
+            plans: Vec::new(),
             pools: BTreeMap::new(),
             ranks: Vec::new(),
         }
     }
 
-    /// Carries out a command that the engine has answered.
+    /// Carries out a command that the engine has answered; from the engine come the tasks' names and
+    /// the rest of a grant.
     ///
     /// # Errors
     /// What is wrong with the engine's answer.
@@ -65,13 +69,17 @@ impl Model {
         command: &Command,
         policy: &dyn SchedulingPolicy,
         answer: &Result<Answer, Refusal>,
+        engine: &Engine,
     ) -> Result<(), String> {
         let given = match (command, answer) {
-            (Command::Claim { owner }, Ok(Answer::Granted(grant))) => {
+            (Command::Claim { owner }, Ok(Answer::Granted { task, token, .. })) => {
                 let now = self.time(now);
-                return self.granted(now, owner, grant);
+                let grant = engine.grant(*task).filter(|grant| grant.token == *token);
+                let grant =
+                    grant.ok_or_else(|| format!("token {token} was granted and is none"))?;
+                return self.granted(now, owner, &grant);
             }
-            (command, _) => self.given(now, command, policy),
+            (command, _) => self.given(now, command, policy, engine),
         };
         let is_same = match (&given, answer) {
             (Ok(ours), Ok(theirs)) => ours == theirs,
@@ -88,7 +96,7 @@ impl Model {
         let mut told = Vec::new();
         for ours in &self.tasks {
             let theirs = engine.task(&ours.id);
-            if theirs != Some(ours) {
+            if theirs.as_ref() != Some(ours) {
                 told.push(format!("task is {theirs:?}, expected {ours:?}"));
             }
             let is_blocked = engine.is_blocked(&ours.id);
@@ -96,7 +104,7 @@ impl Model {
                 told.push(format!("P7: `{}` blocked: {is_blocked}", ours.id));
             }
         }
-        let count = engine.tasks().len();
+        let count = engine.tasks().count();
         if count != self.tasks.len() {
             told.push(format!("{count} tasks, expected {}", self.tasks.len()));
         }
@@ -117,7 +125,13 @@ impl Model {
         told
     }
 
-    fn given(&mut self, now: Timestamp, command: &Command, policy: &dyn SchedulingPolicy) -> Given {
+    fn given(
+        &mut self,
+        now: Timestamp,
+        command: &Command,
+        policy: &dyn SchedulingPolicy,
+        engine: &Engine,
+    ) -> Given {
         if let Command::CreateRun { rules } = command {
             return self.create(now, rules);
         }
@@ -142,9 +156,13 @@ impl Model {
             }
             Command::CloseDriver { owner } => self.close(now, owner),
             Command::Claim { owner } => self.nothing(now, owner),
-            Command::Report(report) => Ok(self.reported(now, report)),
-            Command::IntendMerge { task, token, intent } => Ok(self.intended(task, *token, intent)),
-            Command::Stopped { task, token } => Ok(self.stopped(now, task, *token)),
+            Command::Report(report) => Ok(self.reported(now, engine.name(report.task), report)),
+            Command::IntendMerge { task, token, intent } => {
+                Ok(self.intended(engine.name(*task), *token, intent))
+            }
+            Command::Stopped { task, token } => {
+                Ok(self.stopped(now, engine.name(*task), *task, *token))
+            }
             Command::Tick => {
                 self.tick(now);
                 Ok(Answer::Done)
@@ -195,8 +213,8 @@ impl Model {
         Ok(Answer::Done)
     }
 
-    fn add(&mut self, now: Timestamp, plan: &Plan, policy: &dyn SchedulingPolicy) -> Given {
-        let blob = BlobHash::of(&serde_json::to_vec(plan).unwrap_or_default());
+    fn add(&mut self, now: Timestamp, plan: &Arc<Plan>, policy: &dyn SchedulingPolicy) -> Given {
+        let blob = BlobHash::of(&serde_json::to_vec(&**plan).unwrap_or_default());
         if self.run_mut().plans.iter().any(|known| known.blob == blob) {
             return Ok(Answer::Done);
         }
@@ -220,20 +238,19 @@ impl Model {
         run.plans.push(PlanRef { blob, tasks });
         run.budget = plan.budget.or(run.budget);
         self.reopen();
+        self.plans.push(Arc::clone(plan));
         self.ranks = self.ranked(policy);
         Ok(Answer::Done)
     }
 
     fn ranked(&self, policy: &dyn SchedulingPolicy) -> Vec<u64> {
-        let waits_for = |task: &TaskId| -> Vec<u32> {
-            let numbers = (0_u32..).zip(&self.specs);
-            let waiting = numbers.filter(|(_, (spec, _))| spec.depends_on.contains(task));
-            waiting.map(|(number, _)| number).collect()
-        };
-        let dependents: Vec<Vec<u32>> = self.tasks.iter().map(|task| waits_for(&task.id)).collect();
-        let views = self.specs.iter().zip(&dependents);
-        let views = views.map(|((spec, _), dependents)| (spec, dependents.as_slice()));
-        policy.ranks(&TaskGraph::new(views))
+        let mut specs = Specs::default();
+        for plan in &self.plans {
+            specs.add(plan, |_, _, _| 0);
+        }
+        let ranks = policy.ranks(&TaskGraph::new(&specs));
+        let rank = |task: &TaskRecord| ranks.get(specs.number(&task.id)? as usize).copied();
+        self.tasks.iter().map(|task| rank(task).unwrap_or(0)).collect()
     }
 
     /// A pool that nobody limited has 4 permits where agents or verify commands work, else 1.

@@ -47,7 +47,7 @@ impl Kept {
     /// P5: the records are the engine's.
     pub(super) fn check(&self, engine: &Engine) -> Check {
         let same = self.run.as_ref() == engine.run()
-            && self.tasks == engine.tasks()
+            && self.tasks.iter().cloned().eq(engine.tasks())
             && self.pools.iter().eq(engine.pools())
             && self.owners.iter().eq(engine.owners());
         if same { Ok(()) } else { Err("P5: a commit left out a record that changed".to_owned()) }
@@ -58,7 +58,7 @@ impl Kept {
 pub(super) fn same(one: &Engine, two: &Engine, now: Timestamp) -> bool {
     one.seq() == two.seq()
         && one.run() == two.run()
-        && one.tasks() == two.tasks()
+        && one.tasks().eq(two.tasks())
         && one.pools().eq(two.pools())
         && one.owners().eq(two.owners())
         && one.blocked() == two.blocked()
@@ -72,7 +72,7 @@ fn grants(engine: &Engine, now: Timestamp) -> Vec<Answer> {
     let id = CommandId::parse("probe").expect("a valid id");
     let claim = Command::Claim { owner };
     let mut all = Vec::new();
-    while let Ok(answer @ Answer::Granted(_)) = engine.submit(now, &id, &claim) {
+    while let Ok(answer @ Answer::Granted { .. }) = engine.submit(now, &id, &claim) {
         all.push(answer);
     }
     all
@@ -184,12 +184,11 @@ pub(super) fn dispatches(engine: &Engine) -> Check {
 /// P21: a command about one task leaves the records of all others as they were.
 pub(super) fn frame(command: &Command, before: &Engine, after: &Engine) -> Check {
     let about = match command {
-        Command::Report(report) => &report.task,
-        Command::IntendMerge { task, .. }
-        | Command::Stopped { task, .. }
-        | Command::Retry { task, .. }
+        Command::Report(report) => Some(report.task),
+        Command::IntendMerge { task, .. } | Command::Stopped { task, .. } => Some(*task),
+        Command::Retry { task, .. }
         | Command::Resolve { task, .. }
-        | Command::Cancel { task, .. } => task,
+        | Command::Cancel { task, .. } => after.number(task),
         Command::CreateRun { .. }
         | Command::AddPlan { .. }
         | Command::LimitPool { .. }
@@ -203,8 +202,9 @@ pub(super) fn frame(command: &Command, before: &Engine, after: &Engine) -> Check
         | Command::Resume { .. }
         | Command::Settle => return Ok(()),
     };
-    let mut pairs = before.tasks().iter().zip(after.tasks());
-    match pairs.find(|(was, is)| was.id != *about && was != is) {
+    let about = about.and_then(|task| after.name(task));
+    let mut pairs = before.tasks().zip(after.tasks());
+    match pairs.find(|(was, is)| Some(&was.id) != about && was != is) {
         Some((was, is)) => Err(format!("P21: {command:?} changed {was:?} to {is:?}")),
         None => Ok(()),
     }
@@ -217,7 +217,7 @@ pub(super) fn grant(before: &Engine, now: Timestamp, grant: &Grant) -> Check {
         (task.stage, priority)
     };
     let granted = before.task(&grant.task).ok_or("a grant of an unknown task")?;
-    if !can_run(before, now, granted) {
+    if !can_run(before, now, &granted) {
         return Err(format!("P3, P8, P9, P10: `{}` was granted and cannot run", granted.id));
     }
     let run = before.run().ok_or("a grant of no run")?;
@@ -225,8 +225,8 @@ pub(super) fn grant(before: &Engine, now: Timestamp, grant: &Grant) -> Check {
     if grant.cap > Usd::ZERO && run.budget.is_some_and(is_over) {
         return Err(format!("P10: {} is more than what is left", grant.cap));
     }
-    let mut others = before.tasks().iter();
-    match others.find(|task| can_run(before, now, task) && place(task) > place(granted)) {
+    let mut others = before.tasks();
+    match others.find(|task| can_run(before, now, task) && place(task) > place(&granted)) {
         Some(task) => Err(format!("`{}` was granted before `{}`", granted.id, task.id)),
         None => Ok(()),
     }
@@ -237,7 +237,7 @@ pub(super) fn reasons(engine: &Engine, now: Timestamp) -> Check {
     for task in engine.tasks() {
         let reasons = engine.explain(now, &task.id);
         let is_ready = reasons == [Reason::Ready];
-        if is_ready != can_run(engine, now, task) || reasons.is_empty() {
+        if is_ready != can_run(engine, now, &task) || reasons.is_empty() {
             return Err(format!("P11: `{}` is held by {reasons:?}", task.id));
         }
     }
@@ -259,13 +259,13 @@ fn can_run(engine: &Engine, now: Timestamp, task: &TaskRecord) -> bool {
     };
     let is_done = |id: &TaskId| engine.task(id).is_some_and(|t| matches!(t.phase, Phase::Done(_)));
     let has_permits = |pool: &PoolRecord| {
-        let used: u64 = engine.held().map(|held| permits(engine, held, &pool.name)).sum();
+        let used: u64 = engine.held().map(|held| permits(engine, &held, &pool.name)).sum();
         let needs = permits(engine, task, &pool.name);
         let is_open = pool.closed_until.is_none_or(|until| until <= now);
         needs == 0 || is_open && used + needs <= u64::from(pool.limit)
     };
     let overlaps = |other: &TaskRecord| {
-        let scope = |spec: &std::sync::Arc<TaskSpec>| spec.scope.clone();
+        let scope = |spec: &TaskSpec| spec.scope.clone();
         let theirs = engine.spec(&other.id).and_then(scope);
         let both = scope(spec).zip(theirs);
         other.id != task.id && other.holds_scope && both.is_some_and(|(a, b)| a.overlaps(&b))
@@ -278,7 +278,7 @@ fn can_run(engine: &Engine, now: Timestamp, task: &TaskRecord) -> bool {
         && !waits
         && spec.depends_on.iter().all(is_done)
         && engine.pools().all(has_permits)
-        && (task.holds_scope || !engine.tasks().iter().any(overlaps))
+        && (task.holds_scope || !engine.tasks().any(|other| overlaps(&other)))
         && run.budget.is_none_or(is_affordable)
 }
 

@@ -21,7 +21,7 @@ use self::plans::GPU;
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::{Engine, Settlement};
 use crate::event::Resolution;
-use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId};
+use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId, TaskNo};
 use crate::lease::Owner;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
@@ -345,11 +345,11 @@ impl World {
 
     /// Each task passes each of its stages once; each lease that was lost, and each wait, ends once.
     fn healed_steps_max(&self) -> usize {
-        let stages = |task: &TaskRecord| {
+        let stages = |task: TaskRecord| {
             self.engine.pipeline(&task.id).map_or(0, |pipeline| pipeline.stages().len())
         };
-        let passes: usize = self.engine.tasks().iter().map(stages).sum();
-        2 * passes + 2 * self.engine.tasks().len() + 8
+        let passes: usize = self.engine.tasks().map(stages).sum();
+        2 * passes + 2 * self.engine.tasks().count() + 8
     }
 
     fn ended_well(&self) -> Check {
@@ -367,7 +367,7 @@ impl World {
     }
 
     fn explain_all(&self) -> Vec<String> {
-        let tasks = self.engine.tasks().iter();
+        let tasks = self.engine.tasks();
         tasks.map(|t| format!("{}: {:?}", t.id, self.engine.explain(self.time(), &t.id))).collect()
     }
 
@@ -418,9 +418,13 @@ impl World {
         let before = self.engine.clone();
         let answer = self.commit(&Command::Claim { owner: self.owner().id });
         match answer {
-            Ok(Answer::Granted(grant)) => {
+            Ok(Answer::Granted { task, token, .. }) => {
+                let grant = self.engine.grant(task).ok_or("P1: a grant has no lease")?;
+                if grant.token != token {
+                    return Err(format!("P1: token {token} was granted, {} lives", grant.token));
+                }
                 self.check_grant(&before, &grant)?;
-                self.grants.push(*grant);
+                self.grants.push(grant);
                 Ok(())
             }
             Ok(Answer::Nothing) => self.check_nothing(&before),
@@ -443,7 +447,7 @@ impl World {
         let ready = |task: &TaskId| {
             before.explain(self.time_of(before), task) == [crate::engine::Reason::Ready]
         };
-        match before.tasks().iter().find(|task| ready(&task.id)) {
+        match before.tasks().find(|task| ready(&task.id)) {
             Some(task) => Err(format!("P11: `{}` could run and was not granted", task.id)),
             None => Ok(()),
         }
@@ -462,7 +466,7 @@ impl World {
     }
 
     fn report(&mut self, report: StageReport) -> Check {
-        let before = self.engine.task(&report.task).cloned();
+        let before = self.engine.record(report.task);
         let counts = before.as_ref().is_some_and(|task| match &task.phase {
             Phase::Leased(lease) => {
                 lease.token == report.token
@@ -476,10 +480,10 @@ impl World {
             | Phase::Escalated(_)
             | Phase::Cancelled => false,
         });
-        let task = report.task.clone();
+        let task = report.task;
         self.log.is_reported(&report);
         let answer = self.commit(&Command::Report(Box::new(report)));
-        let after = self.engine.task(&task).map(|task| task.phase.clone());
+        let after = self.engine.record(task).map(|task| task.phase);
         match answer {
             Ok(Answer::Done) if counts => Ok(()),
             Ok(Answer::Refused(_)) if !counts && after == before.map(|task| task.phase) => Ok(()),
@@ -547,7 +551,7 @@ impl World {
             ChangeId::parse(&format!("merged-{}", grant.token)).map_err(|e| e.to_string())?;
         let onto = ChangeId::parse("onto").map_err(|e| e.to_string())?;
         let intent = MergeIntent { onto, merged: merged.clone() };
-        let (task, token) = (grant.task.clone(), grant.token);
+        let (task, token) = (grant.number, grant.token);
         let answer = self.commit(&Command::IntendMerge { task, token, intent });
         if answer != Ok(Answer::Done) {
             return Ok(None);
@@ -585,11 +589,11 @@ impl World {
 
     /// The processes of lost leases are found and ended.
     fn end_stopping(&mut self) -> Check {
-        let stopping: Vec<(TaskId, FencingToken)> = self
+        let stopping: Vec<(TaskNo, FencingToken)> = self
             .engine
             .held()
             .filter(|task| matches!(task.phase, Phase::Stopping { .. }))
-            .map(|task| (task.id.clone(), task.last_token))
+            .filter_map(|task| Some((self.engine.number(&task.id)?, task.last_token)))
             .collect();
         for (task, token) in stopping {
             let at = self.grants.iter().position(|grant| grant.token == token);
@@ -634,7 +638,7 @@ impl World {
     }
 
     fn persons_command(&mut self) -> Command {
-        let tasks = self.engine.tasks();
+        let tasks: Vec<TaskRecord> = self.engine.tasks().collect();
         let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
         let task = tasks[at].id.clone();
         let (actor, reason) = ("sim".to_owned(), "chance".to_owned());
@@ -694,7 +698,7 @@ impl World {
                 let outcome = Outcome::Question { text: "which?".to_owned() };
                 Command::Report(Box::new(report_of(&self.engine, &grant, outcome)))
             }
-            (3, Some(Grant { task, token, .. })) => Command::Stopped { task, token },
+            (3, Some(Grant { number: task, token, .. })) => Command::Stopped { task, token },
             (4, _) => match self.later.first() {
                 Some(plan) => Command::AddPlan { plan: Arc::clone(plan) },
                 None => Command::Settle,
@@ -741,7 +745,7 @@ impl World {
         let answer = self.engine.submit(now, &id, command);
         self.note(|| format!("{now}: {command:?} -> {answer:?}"));
         let policy = Arc::clone(&self.policy);
-        let modelled = self.model.step(now, command, &*policy, &answer);
+        let modelled = self.model.step(now, command, &*policy, &answer, &self.engine);
         let modelled = modelled.map_err(|what| format!("by the model, {command:?}: {what}"));
         self.broken = self.broken.clone().and(modelled);
         if let Some(commit) = self.engine.batch() {
@@ -766,7 +770,7 @@ impl World {
             return Err(format!("audit: {faults:?}"));
         }
         let (one, two) = (&self.engine, &self.follower);
-        if one.seq() != two.seq() || one.run() != two.run() || one.tasks() != two.tasks() {
+        if one.seq() != two.seq() || one.run() != two.run() || !one.tasks().eq(two.tasks()) {
             return Err("P5: the log leads to other records than the store has".to_owned());
         }
         self.kept.check(one)?;
@@ -793,7 +797,7 @@ fn candidate(grant: &Grant) -> Result<Candidate, String> {
 fn report_of(engine: &Engine, grant: &Grant, outcome: Outcome) -> StageReport {
     StageReport {
         run: engine.id().clone(),
-        task: grant.task.clone(),
+        task: grant.number,
         stage: grant.stage,
         attempt: grant.attempt,
         token: grant.token,

@@ -1,0 +1,306 @@
+//! What the plans say of the tasks, by number: specifications, pipelines, dependencies, ids.
+//!
+//! The tasks of a plan get their numbers here, in an order in which each comes after those it
+//! depends on: what is granted together lies together, and whoever goes through the numbers goes
+//! through the graph in order.
+
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashTable;
+
+use super::order::{Following, order};
+use crate::id::{PipelineName, PoolName, TaskId};
+use crate::pipeline::Pipeline;
+use crate::plan::Plan;
+use crate::task::TaskSpec;
+use crate::time::millis;
+
+/// The specifications of a run.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Specs {
+    plans: Vec<Part>,
+    /// For each task its place in its plan.
+    places: Vec<u32>,
+    /// For each task its profile.
+    profiles_of: Vec<u32>,
+    profiles: Vec<Profile>,
+    known_profiles: BTreeMap<ProfileKey, u32>,
+    /// Numbers by id.
+    ids: HashTable<u32>,
+    /// Ids come from outside: with a key of their own, nobody can choose them so that they collide.
+    hasher: RandomState,
+    /// For each task where its dependents begin among the edges; one more at the end.
+    begins: Vec<u32>,
+    edges: Vec<u32>,
+    /// Dependents that came with later plans.
+    later: BTreeMap<u32, Vec<u32>>,
+}
+
+/// The tasks of one plan.
+#[derive(Debug, Clone)]
+struct Part {
+    plan: Arc<Plan>,
+    /// The number of its first task.
+    first: u32,
+    edges: u32,
+}
+
+/// What many tasks have in common.
+#[derive(Debug, Clone)]
+pub(super) struct Profile {
+    pub(super) pipeline: Arc<Pipeline>,
+    /// For each stage the class of tasks that wait for it.
+    pub(super) classes: Box<[u32]>,
+}
+
+/// What makes two tasks of a plan have one profile.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ProfileKey {
+    plan: usize,
+    pipeline: Option<PipelineName>,
+    timeout: Option<Duration>,
+    model: Option<String>,
+    needs: BTreeMap<PoolName, NonZeroU32>,
+}
+
+impl ProfileKey {
+    fn of(plan: usize, spec: &TaskSpec) -> Self {
+        Self {
+            plan,
+            pipeline: spec.pipeline.clone(),
+            timeout: spec.timeout,
+            model: spec.model.clone(),
+            needs: spec.needs.clone(),
+        }
+    }
+
+    fn fits(&self, spec: &TaskSpec) -> bool {
+        self.timeout == spec.timeout
+            && self.pipeline == spec.pipeline
+            && self.model == spec.model
+            && self.needs == spec.needs
+    }
+}
+
+/// How long each task of a plan is expected to take, in milliseconds: a task without an estimate
+/// like the mean of those that have one; where nobody estimated, all the same.
+fn weights(plan: &Plan) -> Vec<u64> {
+    let estimates = || plan.tasks.iter().map(|task| task.estimate.map(millis));
+    let known = estimates().flatten().count() as u64;
+    let sum = estimates().flatten().fold(0_u64, u64::saturating_add);
+    let mean = sum.checked_div(known).unwrap_or(1);
+    estimates().map(|estimate| estimate.unwrap_or(mean)).collect()
+}
+
+impl Specs {
+    pub(crate) const fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// A task's specification.
+    pub(crate) fn spec(&self, task: u32) -> &TaskSpec {
+        let part = self.plans.partition_point(|part| part.first <= task) - 1;
+        &self.plans[part].plan.tasks[self.places[task as usize] as usize]
+    }
+
+    pub(super) fn id(&self, task: u32) -> &TaskId {
+        &self.spec(task).id
+    }
+
+    /// The number of the task of this id.
+    pub(crate) fn number(&self, id: &TaskId) -> Option<u32> {
+        let hash = self.hasher.hash_one(id.as_str());
+        self.ids.find(hash, |task| self.id(*task) == id).copied()
+    }
+
+    /// All tasks in the order in which the plans were written.
+    pub(super) fn as_written(&self) -> Vec<u32> {
+        let mut numbers = vec![0; self.places.len()];
+        for (at, part) in self.plans.iter().enumerate() {
+            let end = self.plans.get(at + 1).map_or(self.len(), |next| next.first as usize);
+            for (number, place) in (part.first..).zip(&self.places[part.first as usize..end]) {
+                numbers[(part.first + place) as usize] = number;
+            }
+        }
+        numbers
+    }
+
+    pub(super) fn profile(&self, task: u32) -> &Profile {
+        &self.profiles[self.profiles_of[task as usize] as usize]
+    }
+
+    /// The class of a task at a stage.
+    pub(super) fn class(&self, task: u32, stage: u8) -> Option<u32> {
+        self.profile(task).classes.get(usize::from(stage)).copied()
+    }
+
+    /// How many dependents of a task came with its own plan, and where they begin.
+    fn own_dependents(&self, task: u32) -> std::ops::Range<usize> {
+        let at = |place: usize| self.begins.get(place).map_or(self.edges.len(), |at| *at as usize);
+        at(task as usize)..at(task as usize + 1)
+    }
+
+    /// The tasks that wait for this one, ascending.
+    pub(crate) fn dependents(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
+        let later = self.later.get(&task).map(Vec::as_slice).unwrap_or_default();
+        self.edges[self.own_dependents(task)].iter().chain(later).copied()
+    }
+
+    /// The dependent of this place among those of a task.
+    pub(super) fn dependent(&self, task: u32, place: usize) -> Option<u32> {
+        let own = self.own_dependents(task);
+        if let Some(next) = self.edges[own.clone()].get(place) {
+            return Some(*next);
+        }
+        if self.later.is_empty() {
+            return None;
+        }
+        self.later.get(&task)?.get(place - own.len()).copied()
+    }
+
+    /// What a task depends on, in the order of its specification.
+    pub(super) fn dependencies(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
+        self.spec(task).depends_on.iter().filter_map(|id| self.number(id))
+    }
+
+    /// Adds the tasks of a checked plan; `class` gives the class of a stage of a pipeline for tasks
+    /// with these needs.
+    pub(crate) fn add(
+        &mut self,
+        plan: &Arc<Plan>,
+        class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+    ) {
+        let (first, tasks) = (number(self.len()), plan.tasks.len());
+        self.name(plan, first);
+        let (inside, outside) = self.dependencies_in(plan, first);
+        let following = Following::new(tasks, inside.iter().copied());
+        let order = order(&weights(plan), &following);
+        drop(following);
+        let mut numbers = vec![0_u32; tasks];
+        for (at, place) in (0_u32..).zip(&order) {
+            numbers[*place as usize] = at;
+        }
+        for task in self.ids.iter_mut().filter(|task| **task >= first) {
+            *task = first + numbers[(*task - first) as usize];
+        }
+        let edges = number(self.edges.len());
+        self.plans.push(Part { plan: Arc::clone(plan), first, edges });
+        let mut pairs: Vec<(u32, u32)> = inside;
+        for (from, to) in &mut pairs {
+            (*from, *to) = (numbers[*from as usize], numbers[*to as usize]);
+        }
+        // By dependent, so that those of one task end up in ascending order.
+        pairs.sort_unstable_by_key(|(_, to)| *to);
+        let (begins, ends) = Following::new(tasks, pairs.iter().copied()).into_parts();
+        self.begins.extend(begins.into_iter().map(|begin| begin + edges));
+        self.edges.extend(ends.into_iter().map(|end| end + first));
+        let mut later: Vec<(u32, u32)> = outside;
+        for (_, to) in &mut later {
+            *to = first + numbers[*to as usize];
+        }
+        later.sort_unstable();
+        for (from, to) in later {
+            self.later.entry(from).or_default().push(to);
+        }
+        self.places.extend_from_slice(&order);
+        self.add_profiles(plan, &order, class);
+    }
+
+    /// Names the tasks of a plan by their places, until they have numbers.
+    fn name(&mut self, plan: &Plan, first: u32) {
+        let mut ids = std::mem::take(&mut self.ids);
+        let id = |task: u32| match task.checked_sub(first) {
+            Some(place) => &plan.tasks[place as usize].id,
+            None => self.id(task),
+        };
+        let hash = |task: &u32| self.hasher.hash_one(id(*task).as_str());
+        ids.reserve(plan.tasks.len(), hash);
+        for (task, spec) in (first..).zip(&plan.tasks) {
+            ids.insert_unique(self.hasher.hash_one(spec.id.as_str()), task, hash);
+        }
+        self.ids = ids;
+    }
+
+    /// The dependencies of a plan's tasks, as pairs: those on its own tasks by place, those on
+    /// earlier tasks by their number.
+    #[expect(clippy::type_complexity, reason = "two lists of the same kind, used once")]
+    fn dependencies_in(&self, plan: &Plan, first: u32) -> (Vec<(u32, u32)>, Vec<(u32, u32)>) {
+        let (mut inside, mut outside) = (Vec::new(), Vec::new());
+        for (to, spec) in (0_u32..).zip(&plan.tasks) {
+            for dependency in &spec.depends_on {
+                let hash = self.hasher.hash_one(dependency.as_str());
+                let is_it = |task: &u32| match task.checked_sub(first) {
+                    Some(place) => plan.tasks[place as usize].id == *dependency,
+                    None => self.id(*task) == dependency,
+                };
+                match self.ids.find(hash, is_it) {
+                    Some(task) if *task >= first => inside.push((task - first, to)),
+                    Some(task) => outside.push((*task, to)),
+                    None => {}
+                }
+            }
+        }
+        (inside, outside)
+    }
+
+    fn add_profiles(
+        &mut self,
+        plan: &Plan,
+        order: &[u32],
+        mut class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+    ) {
+        let mut last: Option<(ProfileKey, u32)> = None;
+        self.profiles_of.reserve_exact(order.len());
+        for place in order {
+            let spec = &plan.tasks[*place as usize];
+            if let Some((_, profile)) = last.as_ref().filter(|(key, _)| key.fits(spec)) {
+                self.profiles_of.push(*profile);
+                continue;
+            }
+            let key = ProfileKey::of(self.plans.len() - 1, spec);
+            let known = self.known_profiles.get(&key).copied();
+            let profile = known.unwrap_or_else(|| {
+                let pipeline = plan.pipeline_of(spec).unwrap_or_default();
+                let stages = (0..).take(pipeline.stages().len());
+                let classes = stages.map(|stage| class(&pipeline, stage, &spec.needs)).collect();
+                self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes });
+                number(self.profiles.len() - 1)
+            });
+            self.known_profiles.insert(key.clone(), profile);
+            self.profiles_of.push(profile);
+            last = Some((key, profile));
+        }
+    }
+
+    /// Takes out the last plan.
+    pub(super) fn remove_last(&mut self) {
+        let Some(part) = self.plans.last() else { return };
+        let (first, edges) = (part.first, part.edges);
+        for task in first..number(self.len()) {
+            let hash = self.hasher.hash_one(self.id(task).as_str());
+            if let Ok(entry) = self.ids.find_entry(hash, |known| *known == task) {
+                entry.remove();
+            }
+        }
+        let plan = self.plans.len() - 1;
+        self.known_profiles.retain(|key, _| key.plan < plan);
+        self.plans.pop();
+        self.places.truncate(first as usize);
+        self.profiles_of.truncate(first as usize);
+        self.begins.truncate(first as usize);
+        self.edges.truncate(edges as usize);
+        self.later.retain(|_, dependents| {
+            dependents.retain(|task| *task < first);
+            !dependents.is_empty()
+        });
+    }
+}
+
+/// A count as a number; a run never has more tasks or edges than fit, since a plan's text is bounded.
+fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
