@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
-    BlobHash, Candidate, Completion, Counts, Escalation, Extra, FencingToken, Lease, MergeIntent,
-    Owner, OwnerId, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq, SessionId,
-    TaskRecord, Timestamp, Usd, millis,
+    BlobHash, Candidate, ChangeId, Completion, Counts, Escalation, Extra, FencingToken, Lease,
+    MergeIntent, Owner, OwnerId, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq,
+    SessionId, TaskRecord, Timestamp, Usd, millis,
 };
 use rusqlite::Row;
 
@@ -118,8 +118,19 @@ pub(crate) fn plan_row(run: i64, position: usize, plan: &PlanRef) -> Vec<Bound<'
     vec![int(position as u64), Bound::from(run), text(blob.as_str()), int(u64::from(*tasks))]
 }
 
+/// Values that many tasks have in common, as they were read last, so that each is kept once.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    base: Option<ChangeId>,
+    onto: Option<ChangeId>,
+    owner: Option<OwnerId>,
+}
+
 /// A task's place and record.
-pub(crate) fn read_task(row: &Row<'_>) -> Result<(u32, TaskRecord), StoreError> {
+pub(crate) fn read_task(
+    row: &Row<'_>,
+    shared: &mut Shared,
+) -> Result<(u32, TaskRecord), StoreError> {
     let fields = &mut Fields::new(TASKS.name, row);
     let id = fields.parsed()?;
     let place = fields.int()?;
@@ -132,26 +143,50 @@ pub(crate) fn read_task(row: &Row<'_>) -> Result<(u32, TaskRecord), StoreError> 
         interruptions: fields.int()?,
         dispatches: fields.int()?,
         extra: Extra { retries: fields.int()?, dispatches: fields.int()? },
-        feedback: fields.json()?,
+        feedback: read_feedback(fields)?,
         signature: fields.opt_u64()?,
         restart: fields.word()?,
         holds_scope: fields.raw()?,
         workspace: fields.opt_u64()?.map(FencingToken),
         session: fields.opt_parsed()?,
-        candidate: read_candidate(fields)?,
-        intent: read_intent(fields)?,
+        candidate: read_candidate(fields, &mut shared.base)?,
+        intent: read_intent(fields, &mut shared.onto)?,
         last_token: FencingToken(fields.u64()?),
         settled: Usd(fields.u64()?),
         refused: fields.opt_u64()?.map(FencingToken),
         spent: Usd(fields.u64()?),
         since: Timestamp(fields.u64()?),
-        phase: read_phase(fields)?,
+        phase: read_phase(fields, &mut shared.owner)?,
     };
     Ok((place, record))
 }
 
-fn read_candidate(fields: &mut Fields<'_>) -> Result<Option<Candidate>, StoreError> {
-    let (change, base) = (fields.opt_parsed()?, fields.opt_parsed()?);
+/// A list of hashes as JSON; what is written here needs no general reader.
+fn read_feedback(fields: &mut Fields<'_>) -> Result<Vec<BlobHash>, StoreError> {
+    let text = fields.text()?;
+    match hashes(text) {
+        Some(hashes) => Ok(hashes),
+        None => fields.again_as_json(text),
+    }
+}
+
+fn hashes(text: &str) -> Option<Vec<BlobHash>> {
+    let list = text.strip_prefix('[')?.strip_suffix(']')?;
+    if list.is_empty() {
+        return Some(Vec::new());
+    }
+    let hash = |item: &str| {
+        let hash = item.strip_prefix('"')?.strip_suffix('"')?;
+        hash.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| BlobHash::from_stored(hash))
+    };
+    list.split(',').map(hash).collect()
+}
+
+fn read_candidate(
+    fields: &mut Fields<'_>,
+    last_base: &mut Option<ChangeId>,
+) -> Result<Option<Candidate>, StoreError> {
+    let (change, base) = (fields.opt_parsed()?, fields.opt_shared(last_base, ChangeId::as_str)?);
     match (change, base) {
         (Some(change), Some(base)) => Ok(Some(Candidate { change, base })),
         (None, None) => Ok(None),
@@ -159,8 +194,11 @@ fn read_candidate(fields: &mut Fields<'_>) -> Result<Option<Candidate>, StoreErr
     }
 }
 
-fn read_intent(fields: &mut Fields<'_>) -> Result<Option<MergeIntent>, StoreError> {
-    let (onto, merged) = (fields.opt_parsed()?, fields.opt_parsed()?);
+fn read_intent(
+    fields: &mut Fields<'_>,
+    last_onto: &mut Option<ChangeId>,
+) -> Result<Option<MergeIntent>, StoreError> {
+    let (onto, merged) = (fields.opt_shared(last_onto, ChangeId::as_str)?, fields.opt_parsed()?);
     match (onto, merged) {
         (Some(onto), Some(merged)) => Ok(Some(MergeIntent { onto, merged })),
         (None, None) => Ok(None),
@@ -169,7 +207,10 @@ fn read_intent(fields: &mut Fields<'_>) -> Result<Option<MergeIntent>, StoreErro
 }
 
 /// The columns from `phase` on; each phase reads its own and passes over the others.
-fn read_phase(fields: &mut Fields<'_>) -> Result<Phase, StoreError> {
+fn read_phase(
+    fields: &mut Fields<'_>,
+    last_owner: &mut Option<OwnerId>,
+) -> Result<Phase, StoreError> {
     let phase = fields.text()?;
     match phase {
         "open" => Ok(Phase::Open),
@@ -177,12 +218,12 @@ fn read_phase(fields: &mut Fields<'_>) -> Result<Phase, StoreError> {
         "deferred" => Ok(Phase::Deferred { until: Timestamp(fields.u64()?), why: fields.word()? }),
         "leased" => {
             fields.skip(2);
-            Ok(Phase::Leased(read_lease(fields)?))
+            Ok(Phase::Leased(read_lease(fields, last_owner)?))
         }
         "stopping" => {
             fields.skip(1);
             let why = fields.word()?;
-            Ok(Phase::Stopping { lease: read_lease(fields)?, why })
+            Ok(Phase::Stopping { lease: read_lease(fields, last_owner)?, why })
         }
         "done" => {
             fields.skip(7);
@@ -199,10 +240,13 @@ fn read_phase(fields: &mut Fields<'_>) -> Result<Phase, StoreError> {
     }
 }
 
-fn read_lease(fields: &mut Fields<'_>) -> Result<Lease, StoreError> {
+fn read_lease(
+    fields: &mut Fields<'_>,
+    last_owner: &mut Option<OwnerId>,
+) -> Result<Lease, StoreError> {
     Ok(Lease {
         token: FencingToken(fields.u64()?),
-        owner: fields.parsed()?,
+        owner: fields.shared(last_owner, OwnerId::as_str)?,
         granted_at: Timestamp(fields.u64()?),
         hard_stop: Timestamp(fields.u64()?),
         reserved: Usd(fields.u64()?),

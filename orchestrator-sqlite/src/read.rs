@@ -7,7 +7,7 @@ use orchestrator_core::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, params};
 
-use crate::codec::{read_owner, read_plan, read_pool, read_run, read_task};
+use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
 use crate::error::{corrupt, read_error};
 use crate::row::Fields;
 use crate::table::{SQL, TASKS};
@@ -24,6 +24,9 @@ struct Altered {
 #[error("the row is missing")]
 struct NoRow;
 
+/// For how many tasks memory is taken before they are read: whoever made the file may say anything.
+const TASKS_AT_ONCE_MAX: usize = 2_000_000;
+
 /// Opens a transaction in which all reads see one state.
 fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
     conn.transaction().map_err(read_error)
@@ -36,13 +39,26 @@ pub(crate) fn rows<T>(
     params: impl Params,
     mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
 ) -> Result<Vec<T>, StoreError> {
+    let mut all = Vec::new();
+    each_row(conn, sql, params, |row| {
+        all.push(read(row)?);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn each_row(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    mut take: impl FnMut(&Row<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let mut statement = conn.prepare_cached(sql).map_err(read_error)?;
     let mut rows = statement.query(params).map_err(read_error)?;
-    let mut all = Vec::new();
     while let Some(row) = rows.next().map_err(read_error)? {
-        all.push(read(row)?);
+        take(row)?;
     }
-    Ok(all)
+    Ok(())
 }
 
 /// The number by which all other tables name a run.
@@ -56,21 +72,35 @@ pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot
     let tx = reading(conn)?;
     let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
     let Some((seq, run)) = run_record(&tx, run, number)? else { return Ok(None) };
-    let mut place = 0..;
-    let tasks = rows(&tx, &SQL.tasks, [number], |row| {
-        let (found, task) = read_task(row)?;
-        let expected: u32 = place.next().unwrap_or(u32::MAX);
-        if found == expected {
-            Ok(task)
-        } else {
-            Err(corrupt(format!("table `{}`, the row with place {expected}", TASKS.name), NoRow))
-        }
-    })?;
+    let tasks = all_tasks(&tx, number)?;
     let pools = rows(&tx, &SQL.pools, [number], read_pool)?;
     let owners = rows(&tx, &SQL.owners, [number], read_owner)?;
     let plans = run.plans.iter().map(|plan| plan_blob(&tx, number, plan));
     let plans = plans.collect::<Result<_, _>>()?;
     Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
+}
+
+/// Reads all tasks of a run; each must be at its place.
+fn all_tasks(conn: &Connection, run: i64) -> Result<Vec<TaskRecord>, StoreError> {
+    const LAST: &str = "SELECT max(place) FROM tasks WHERE run = ?1";
+    let last =
+        conn.prepare_cached(LAST).and_then(|mut last| last.query_row([run], |row| row.get(0)));
+    let last: Option<i64> = last.map_err(read_error)?;
+    // A list that grows while it is filled is copied again and again.
+    let count = last.and_then(|last| usize::try_from(last).ok()).map_or(0, |last| last + 1);
+    let mut tasks = Vec::with_capacity(count.min(TASKS_AT_ONCE_MAX));
+    let mut shared = Shared::default();
+    each_row(conn, &SQL.tasks, [run], |row| {
+        let (found, task) = read_task(row, &mut shared)?;
+        let expected = tasks.len();
+        if usize::try_from(found) != Ok(expected) {
+            let place = format!("table `{}`, the row with place {expected}", TASKS.name);
+            return Err(corrupt(place, NoRow));
+        }
+        tasks.push(task);
+        Ok(())
+    })?;
+    Ok(tasks)
 }
 
 fn run_record(
@@ -103,7 +133,8 @@ pub(crate) fn task(
 ) -> Result<Option<TaskRecord>, StoreError> {
     let tx = reading(conn)?;
     let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
-    let mut found = rows(&tx, &SQL.task, params![number, task.as_str()], read_task)?;
+    let read = |row: &Row<'_>| read_task(row, &mut Shared::default());
+    let mut found = rows(&tx, &SQL.task, params![number, task.as_str()], read)?;
     Ok(found.pop().map(|(_, record)| record))
 }
 
@@ -157,16 +188,25 @@ fn checked_blob(
     run: i64,
     hash: &BlobHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
-    const SQL: &str = "SELECT bytes FROM blobs WHERE run = ?1 AND hash = ?2";
+    const SQL: &str = "SELECT rowid FROM blobs WHERE run = ?1 AND hash = ?2";
     let mut statement = conn.prepare_cached(SQL).map_err(read_error)?;
-    let bytes = statement.query_row(params![run, hash.as_str()], |row| row.get::<_, Vec<u8>>(0));
-    let Some(bytes) = bytes.optional().map_err(read_error)? else { return Ok(None) };
+    let number = statement.query_row(params![run, hash.as_str()], |row| row.get(0)).optional();
+    let Some(number) = number.map_err(read_error)? else { return Ok(None) };
+    let bytes = blob_bytes(conn, number).map_err(read_error)?;
     let found = BlobHash::of(&bytes);
     if found == *hash {
         Ok(Some(bytes))
     } else {
         Err(corrupt(format!("table `blobs`, row `{hash}`, column `bytes`"), Altered { found }))
     }
+}
+
+/// Reads a blob piece by piece to where it stays: as a row's value it would be in memory twice.
+fn blob_bytes(conn: &Connection, number: i64) -> rusqlite::Result<Vec<u8>> {
+    let blob = conn.blob_open("main", "blobs", "bytes", number, true)?;
+    let mut bytes = vec![0; blob.len()];
+    blob.read_at_exact(&mut bytes, 0)?;
+    Ok(bytes)
 }
 
 fn plan_blob(conn: &Connection, run: i64, plan: &PlanRef) -> Result<Vec<u8>, StoreError> {

@@ -92,6 +92,34 @@ impl<'row> Fields<'row> {
         text.map(str::parse).transpose().map_err(|err| self.unfit(err))
     }
 
+    /// A text that is often the same as in a row before.
+    pub(crate) fn opt_shared<T>(
+        &mut self,
+        last: &mut Option<T>,
+        as_str: fn(&T) -> &str,
+    ) -> Result<Option<T>, StoreError>
+    where
+        T: FromStr<Err: Error + Send + Sync + 'static> + Clone,
+    {
+        let Some(text) = self.opt_text()? else { return Ok(None) };
+        if last.as_ref().is_none_or(|last| as_str(last) != text) {
+            *last = Some(text.parse().map_err(|err| self.unfit(err))?);
+        }
+        Ok(last.clone())
+    }
+
+    pub(crate) fn shared<T>(
+        &mut self,
+        last: &mut Option<T>,
+        as_str: fn(&T) -> &str,
+    ) -> Result<T, StoreError>
+    where
+        T: FromStr<Err: Error + Send + Sync + 'static> + Clone,
+    {
+        let value = self.opt_shared(last, as_str)?;
+        value.ok_or_else(|| self.unfit(Unfit::Missing))
+    }
+
     /// A value without fields, as its name.
     pub(crate) fn word<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
         let word = self.opt_word()?;
@@ -107,6 +135,11 @@ impl<'row> Fields<'row> {
     /// A structure, as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
         let text = self.text()?;
+        self.again_as_json(text)
+    }
+
+    /// The column that was read last, as JSON.
+    pub(crate) fn again_as_json<T: DeserializeOwned>(&self, text: &str) -> Result<T, StoreError> {
         serde_json::from_str(text).map_err(|err| self.unfit(err))
     }
 
