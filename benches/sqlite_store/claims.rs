@@ -1,7 +1,8 @@
 //! Claims: the engine with the store, beside the queue in one table, in runs that are half done.
 //!
-//! A step is the result of a task's one stage and the next claim, in one durable commit. The figure
-//! of the table is of two transactions, since its statement takes a task and can do nothing else.
+//! A step is the result of a task's one stage and the next claim, in one durable commit. A step of
+//! the table is two transactions, since its statement takes a task and can do nothing else. Figures
+//! are medians over all steps.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,18 +15,18 @@ use orchestrator_core::{
     OwnerId, Pipeline, Plan, RetryRules, StageKind, StageReport, StageSpec, TaskId, TaskSpec,
     Timestamp, WallTime,
 };
-use orchestrator_sqlite::{SqliteOptions, SqliteStore};
+use orchestrator_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 use crate::naive::Naive;
 use crate::shapes::{self, Graph, SHAPES};
 use crate::{Options, median, short};
 
-/// Steps in one round.
-const STEPS: u32 = 40;
+/// Steps of each in one round.
+const STEPS: usize = 20;
 /// Steps that are committed at once on the way to the middle of a run.
 const GROUP: u32 = 2_000;
-/// How long a round of the table may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the table may take at one size.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn measure(options: &Options) {
     for (shape, graph) in SHAPES {
@@ -34,15 +35,17 @@ pub(crate) async fn measure(options: &Options) {
         for size in options.sizes().filter(|size| *size <= 100_000) {
             runs.push(Sized::new(dir.path(), size, &graph(size)).await);
         }
-        for _ in 0..options.rounds.min(5) {
+        // Step by step in turns, so that whatever else the disk does hits all alike.
+        for _ in 0..STEPS * options.rounds {
             for run in &mut runs {
-                run.round().await;
+                run.step().await;
             }
         }
-        let costs: Vec<(u32, f64)> = runs.into_iter().map(|run| run.tell(shape)).collect();
+        let costs: Vec<(u32, [f64; 2])> = runs.into_iter().map(|run| run.tell(shape)).collect();
         let of = |size| costs.iter().find(|(of, _)| *of == size).map(|(_, cost)| *cost);
-        if let (Some(few), Some(many)) = (of(1_000), of(100_000)) {
+        if let (Some([few, few_loose]), Some([many, many_loose])) = (of(1_000), of(100_000)) {
             println!("{shape}_claim_cost_100k_to_1k: {:.2}", many / few);
+            println!("{shape}_claim_cost_100k_to_1k_without_sync: {:.2}", many_loose / few_loose);
         }
     }
 }
@@ -52,7 +55,11 @@ struct Sized {
     size: u32,
     table: Naive,
     driver: Driver,
+    /// The same with commits that do not wait for the disk, whose noise hides what size does.
+    loose: Driver,
+    /// What each step cost.
     ours: Vec<f64>,
+    loose_ours: Vec<f64>,
     theirs: Vec<f64>,
 }
 
@@ -61,24 +68,37 @@ impl Sized {
         let order = shapes::in_order(graph);
         let done = &order[..order.len() / 2];
         let table = Naive::new(&dir.join(format!("table-{size}.db")), graph, done);
-        let driver = Driver::half_done(&dir.join(format!("store-{size}.db")), graph).await;
-        Self { size, table, driver, ours: Vec::new(), theirs: Vec::new() }
+        let path = |kind: &str| dir.join(format!("{kind}-{size}.db"));
+        let driver = Driver::half_done(&path("store"), Synchronous::Full, graph).await;
+        let loose = Driver::half_done(&path("loose"), Synchronous::Normal, graph).await;
+        let [ours, loose_ours, theirs] = [const { Vec::new() }; 3];
+        Self { size, table, driver, loose, ours, loose_ours, theirs }
     }
 
-    async fn round(&mut self) {
-        let steps = STEPS.min(self.size / 12);
-        self.theirs.extend(self.table.steps(steps, PATIENCE));
-        self.ours.push(self.driver.steps(steps).await);
+    async fn step(&mut self) {
+        // Few tasks are soon all done.
+        if self.ours.len() >= self.size as usize / 12 {
+            return;
+        }
+        self.ours.push(self.driver.timed_step().await);
+        for _ in 0..4 {
+            self.loose_ours.push(self.loose.timed_step().await);
+        }
+        if self.theirs.iter().sum::<f64>() < PATIENCE.as_secs_f64() {
+            let start = Instant::now();
+            self.table.step();
+            self.theirs.push(start.elapsed().as_secs_f64());
+        }
     }
 
     /// Prints the figures; the size and what a step costs.
-    fn tell(self, shape: &str) -> (u32, f64) {
-        let [ours, theirs] = [self.ours, self.theirs].map(median);
+    fn tell(self, shape: &str) -> (u32, [f64; 2]) {
+        let [ours, loose, theirs] = [self.ours, self.loose_ours, self.theirs].map(median);
         let name = format!("{shape}_{}", short(self.size));
         println!("{name}_claims_per_s: {:.0}", 1.0 / ours);
         println!("{name}_table_claims_per_s: {:.1}", 1.0 / theirs);
         println!("{name}_gain: {:.1}", theirs / ours);
-        (self.size, ours)
+        (self.size, [ours, loose])
     }
 }
 
@@ -93,8 +113,9 @@ struct Driver {
 
 impl Driver {
     /// A run in the middle of which a stage is under way.
-    async fn half_done(path: &Path, graph: &Graph) -> Self {
-        let store = SqliteStore::open(path, SqliteOptions::new()).await.unwrap();
+    async fn half_done(path: &Path, synchronous: Synchronous, graph: &Graph) -> Self {
+        let options = SqliteOptions::new().with_synchronous(synchronous);
+        let store = SqliteStore::open(path, options).await.unwrap();
         let mut driver = Self { engine: Engine::new(run_id("r")), store, commands: 0, grant: None };
         let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
         let opening = Command::OpenDriver {
@@ -119,14 +140,11 @@ impl Driver {
         driver
     }
 
-    /// The cost of one step with its commit.
-    async fn steps(&mut self, steps: u32) -> f64 {
+    async fn timed_step(&mut self) -> f64 {
         let start = Instant::now();
-        for _ in 0..steps {
-            self.step();
-            self.commit().await;
-        }
-        start.elapsed().as_secs_f64() / f64::from(steps)
+        self.step();
+        self.commit().await;
+        start.elapsed().as_secs_f64()
     }
 
     fn step(&mut self) {
