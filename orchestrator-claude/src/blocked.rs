@@ -109,11 +109,20 @@ impl Watch {
             return fs::rename(&self.file, copy);
         }
         if meta.is_file() && meta.len() > QUESTION_BYTES_MAX {
+            // Moved where that is possible: a copy of a very long one might fill the disk.
+            if fs::rename(&self.file, &copy).is_ok() {
+                return self.put_back();
+            }
             fs::copy(&self.file, copy)?;
         } else if meta.is_file() {
             fs::write(copy, text)?;
         }
         fs::remove_file(&self.file)?;
+        self.put_back()
+    }
+
+    /// Puts back a file of the repository.
+    fn put_back(&self) -> io::Result<()> {
         let Some(text) = &self.before.text else { return Ok(()) };
         fs::write(&self.file, text)?;
         // What is put back is no change of the attempt.

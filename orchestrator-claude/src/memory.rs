@@ -12,6 +12,7 @@ use orchestrator_core::port::StageContext;
 use orchestrator_core::{BlobHash, ChangeId, SessionId, head_and_tail};
 use serde::{Deserialize, Serialize};
 
+use crate::prompt::Document;
 use crate::signals::Signal;
 
 /// The name of the file, in the directory beside the workspace.
@@ -33,10 +34,28 @@ pub(crate) struct Memory {
     signals: Vec<Signal>,
     /// What it said last.
     said: String,
+    /// What tells the documents that it was given.
+    documents: BlobHash,
     /// The content of each file that this and earlier attempts changed; none where it is gone.
     files: BTreeMap<PathBuf, Option<BlobHash>>,
     /// Whether `files` holds all of them.
     is_whole: bool,
+}
+
+/// How an attempt left its workspace.
+pub(crate) struct Left<'a> {
+    pub(crate) session: Option<SessionId>,
+    pub(crate) signals: Vec<Signal>,
+    pub(crate) said: &'a str,
+    pub(crate) documents: &'a [Document],
+    /// The files that it changed, where that is known.
+    pub(crate) changed: Option<&'a [PathBuf]>,
+}
+
+fn hash(documents: &[Document]) -> BlobHash {
+    let texts: Vec<(&str, &str)> =
+        documents.iter().map(|one| (one.name.as_str(), one.text.as_str())).collect();
+    BlobHash::of(format!("{texts:?}").as_bytes())
 }
 
 impl Memory {
@@ -55,6 +74,11 @@ impl Memory {
     /// What was noticed about the attempt before this one.
     pub(crate) fn signals(&self, cx: &StageContext) -> &[Signal] {
         if self.attempt.checked_add(1) == Some(cx.attempt) { &self.signals } else { &[] }
+    }
+
+    /// Whether it was given other documents: a conversation that goes on would not see the new ones.
+    pub(crate) fn is_outdated(&self, documents: &[Document]) -> bool {
+        self.documents != hash(documents)
     }
 
     /// The conversation of the attempt before this one, if the workspace still holds its work.
@@ -79,13 +103,8 @@ impl Memory {
     }
 
     /// Remembers how an attempt left its workspace; `before` is what was remembered until then.
-    pub(crate) fn keep(
-        cx: &StageContext,
-        before: Option<&Self>,
-        session: Option<SessionId>,
-        (signals, said): (Vec<Signal>, &str),
-        changed: Option<&[PathBuf]>,
-    ) -> io::Result<()> {
+    pub(crate) fn keep(cx: &StageContext, left: Left<'_>, before: Option<&Self>) -> io::Result<()> {
+        let Left { session, signals, said, documents, changed } = left;
         let earlier = before.map(|before| before.files.keys()).into_iter().flatten();
         let paths = earlier.chain(changed.into_iter().flatten());
         let mut files = BTreeMap::new();
@@ -100,7 +119,9 @@ impl Memory {
         }
         let base = cx.workspace.base.clone();
         let said = head_and_tail(said.trim(), SAID_BYTES_MAX);
-        let memory = Self { attempt: cx.attempt, base, session, signals, said, files, is_whole };
+        let documents = hash(documents);
+        let attempt = cx.attempt;
+        let memory = Self { attempt, base, session, signals, said, documents, files, is_whole };
         std::fs::create_dir_all(&cx.workspace.aside)?;
         std::fs::write(cx.workspace.aside.join(NAME), serde_json::to_vec(&memory)?)
     }

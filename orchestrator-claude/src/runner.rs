@@ -16,9 +16,9 @@ use crate::call::{Call, Called};
 use crate::check::{self, Checked, SetupFault};
 use crate::claude::Claude;
 use crate::config::ClaudeConfig;
-use crate::memory::Memory;
+use crate::memory::{Left, Memory};
 use crate::outcome::{Class, Refusal};
-use crate::prompt::Values;
+use crate::prompt::{Document, Values};
 use crate::signals::{Looked, Signal};
 use crate::tree::Tree;
 use crate::unready::Unready;
@@ -71,6 +71,7 @@ impl Runner for ClaudeRunner {
 
 /// What a stage begins with.
 struct Begun {
+    documents: Vec<Document>,
     watch: Watch,
     memory: Option<Memory>,
     before: Option<Tree>,
@@ -99,6 +100,7 @@ impl AgentRunner {
         Unready::unless_open(config)?;
         let documents = check::needed_documents(&config.documents, &cx.workspace.path)?;
         let begun = Begun {
+            documents,
             watch: Watch::begin(&cx.workspace.path, &cx.workspace.aside, cx.attempt)?,
             memory: Memory::of(cx),
             before: tree(&cx.workspace.path).await,
@@ -110,7 +112,7 @@ impl AgentRunner {
             attempt: cx.attempt,
             feedback: &cx.feedback,
             noticed: &noticed,
-            documents: &documents,
+            documents: &begun.documents,
             change: None,
         };
         let rules = config.templates.render("rules", values)?;
@@ -127,7 +129,7 @@ impl AgentRunner {
             cap: cx.stage.cap,
             wall: cx.stage.timeout,
         };
-        if let Some(session) = &self.conversation(cx, begun.memory.as_ref()) {
+        if let Some(session) = &self.conversation(cx, &begun) {
             let prompt = config.templates.render("resume", values)?;
             let called = Call { prompt: &prompt, resume: Some(session), ..call }.make().await?;
             let finish = called.finish(None, None);
@@ -143,8 +145,10 @@ impl AgentRunner {
     }
 
     /// The conversation to take up: the one that was interrupted, or the one of the attempt before.
-    fn conversation(&self, cx: &StageContext, memory: Option<&Memory>) -> Option<SessionId> {
-        if !self.agent.capabilities().resume {
+    fn conversation(&self, cx: &StageContext, begun: &Begun) -> Option<SessionId> {
+        let memory = begun.memory.as_ref();
+        let is_outdated = memory.is_some_and(|memory| memory.is_outdated(&begun.documents));
+        if !self.agent.capabilities().resume || is_outdated {
             return None;
         }
         let earlier = || memory.filter(|_| self.config.resume_rejected)?.conversation(cx);
@@ -152,7 +156,7 @@ impl AgentRunner {
     }
 
     async fn end(&self, cx: &StageContext, called: &Called, begun: Begun) -> StageEnd {
-        let Begun { watch, memory, before } = begun;
+        let Begun { documents, watch, memory, before } = begun;
         let first = called.finish(None, None);
         let is_interrupted =
             matches!(called.outcome(cx, &first, None), Outcome::Interrupted { .. });
@@ -184,14 +188,19 @@ impl AgentRunner {
         }
         add_to_feedback(&mut outcome, question.as_deref(), &signals);
         // A rejection tells the next attempt of them by itself.
-        let kept = if outcome == Outcome::Passed { signals } else { Vec::new() };
-        let session = called.heard.session.clone();
-        let said = (kept, finish.text.as_str());
-        let noted = Memory::keep(cx, memory.as_ref(), session.clone(), said, changed.as_deref());
+        let left = Left {
+            session: called.heard.session.clone(),
+            signals: if outcome == Outcome::Passed { signals } else { Vec::new() },
+            said: &finish.text,
+            documents: &documents,
+            changed: changed.as_deref(),
+        };
+        let noted = Memory::keep(cx, left, memory.as_ref());
         if let Err(err) = noted {
             warn!(task = %cx.task.id, error = %err, "the next attempt begins a new conversation");
         }
-        StageEnd { outcome: called.leftovers().unwrap_or(outcome), cost: finish.cost, session }
+        let outcome = called.leftovers().unwrap_or(outcome);
+        StageEnd { outcome, cost: finish.cost, session: called.heard.session.clone() }
     }
 }
 

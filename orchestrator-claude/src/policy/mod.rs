@@ -248,7 +248,7 @@ mod tests {
             "cwd": "/tmp/work",
             "hook_event_name": "PreToolUse",
             "tool_name": "Bash",
-            "tool_input": { "command": command, "description": "run it" },
+            "tool_input": { "command": command, "description": "see whether to git push or rm -rf" },
         });
         child.stdin.take().unwrap().write_all(call.to_string().as_bytes()).unwrap();
         child.wait().unwrap().code()
@@ -272,6 +272,23 @@ mod tests {
             "rm --recursive --force x",
             "sh -c 'rm -fr x'",
             "echo a\nrm -rf x",
+            "g\\it pu\\sh",
+            "git pu''sh",
+            "\"git\" push",
+            "/usr/bin/git push",
+            "env X=1 git push",
+            "command git -c a=b push",
+            "bash -lc 'cd x && git -C y push'",
+            "eval \"git push\"",
+            "xargs git push < x",
+            "$(git push)",
+            "git send-pack origin",
+            "\\rm -rf x",
+            "/bin/rm -fR x",
+            "rm x -r y -f",
+            "rm '-rf' x",
+            "find . -name x -exec rm -rf {} +",
+            "find src -name '*.rs' -delete",
         ] {
             assert_eq!(guard(bad), Some(2), "{bad}");
         }
@@ -286,6 +303,10 @@ mod tests {
             "grep -rf patterns src",
             "cargo run -- pushes",
             "npm run format -rf",
+            "git status --short # nothing to pu-sh",
+            "find . -name delete",
+            "cat src/push.rs; git diff src/push.rs",
+            "cargo test perform -- -r",
         ] {
             assert_eq!(guard(good), Some(0), "{good}");
         }

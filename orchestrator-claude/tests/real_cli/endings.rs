@@ -251,8 +251,8 @@ async fn a_question_that_the_documents_answer_is_settled_by_a_retry() {
     let write = json!({ "file_path": "${cwd}/BLOCKED.md", "content": "Which port?\n" });
     let rules = vec![
         Rule::new(Reply::text("Port 80 it is.")).user("the port is 80"),
-        Rule::new(Reply::tool("Write", write)).turn(0),
-        Rule::new(Reply::text("I am blocked.")),
+        Rule::new(Reply::tool("Write", write)).turn(0).times(1),
+        Rule::new(Reply::text("I am blocked.")).turn(1).times(1),
     ];
     let Some((mut place, _api, config)) = set_up(StageKind::Run, "asks", rules) else { return };
     let runner = ClaudeRunner::new(config);

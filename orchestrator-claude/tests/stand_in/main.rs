@@ -171,6 +171,9 @@ async fn check_finds_everything_at_once() {
     assert!(matches!(faults[2], SetupFault::Model), "{texts:#?}");
     assert!(texts[3].contains("/no/such/claude"), "{texts:#?}");
     assert_eq!(ClaudeReviewer::new(config).check(&[], root).await.unwrap_err().len(), 3);
+    let (later, config) = set_up(StageKind::Run, "later", "echo 9.9.9 '(of tomorrow)'");
+    let checked = ClaudeRunner::new(config).check(&[], &later.cx.workspace.path).await.unwrap();
+    assert_eq!((checked.version.as_str(), checked.is_known), ("9.9.9", false));
     let (mute, config) = set_up(StageKind::Run, "mute", "exit 3");
     let root = &mute.cx.workspace.path;
     let faults = ClaudeRunner::new(config).check(&[], root).await.unwrap_err();

@@ -166,3 +166,17 @@ fn a_prompt_that_no_model_reads_is_refused() {
     let err = with("{{big}}").render("own", values(&task, &[])).unwrap_err();
     assert!(matches!(err, TemplateError::TooLong { .. }), "{err}");
 }
+
+#[test]
+fn the_errors_of_all_earlier_attempts_are_told_within_a_limit() {
+    let feedback: Vec<String> = (1..=40)
+        .map(|n| format!("error {n} begins {} error {n} ends", "x".repeat(9_000)))
+        .collect();
+    let task = task();
+    let prompt = Templates::built_in().render("fix", values(&task, &feedback)).unwrap();
+    for n in 1..=40 {
+        let (begins, ends) = (format!("error {n} begins"), format!("error {n} ends"));
+        assert!(prompt.contains(&begins) && prompt.contains(&ends), "{n}");
+    }
+    assert!(prompt.len() < 48 * 1024 + 24 * 1024 + 16 * 1024, "{}", prompt.len());
+}
