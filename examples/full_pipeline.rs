@@ -34,7 +34,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Documents;
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
+use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_cli::Terminal;
 use orchestrator_core::port::{Store as _, Workspaces as _};
 use orchestrator_core::{
@@ -153,7 +153,9 @@ async fn compose(
     store: Arc<SqliteStore>,
 ) -> anyhow::Result<Pipeline> {
     // Agents: `claude`, or the program that stands in for it.
-    let claude = Arc::new(claude_config(options)?);
+    let mut claude = claude_config(options)?;
+    claude.follow_ups = Some(place.join("follow-ups"));
+    let claude = Arc::new(claude);
     let runner = ClaudeRunner::new(Arc::clone(&claude));
     let reviewer = ClaudeReviewer::new(claude);
 
@@ -211,6 +213,10 @@ fn claude_config(options: &Options) -> anyhow::Result<ClaudeConfig> {
     } else if !options.document.is_empty() {
         config.documents = Documents::new(options.document.iter().cloned());
     }
+    config.account = options
+        .account
+        .as_ref()
+        .map(|path| Account::at(path).leaving(options.leave.unwrap_or_default()));
     if options.sandboxed {
         config.policy = Policy::sandboxed();
     }

@@ -53,6 +53,12 @@ pub(crate) struct Options {
     /// A path that no task may change, whatever its scope says; give it once for each.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) protect: Vec<String>,
+    /// A file in which all runs of this machine share what is known of the account's usage windows.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) account: Option<PathBuf>,
+    /// The share of each usage window that is left to the person, from 0 to 1.
+    #[arg(long, value_name = "SHARE", requires = "account", value_parser = share)]
+    pub(crate) leave: Option<f64>,
     /// How many agents work at once.
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) max_concurrent: NonZeroU32,
@@ -71,11 +77,16 @@ pub(crate) enum Agent {
 }
 
 const AFTER: &str = "\
-It leaves in the directory: repo/ (its own repository), run.db (the run), report.json, ESCALATED.md, and the
-logs of each stage in stages/<task>/.
+It leaves in the directory: repo/ (its own repository), run.db (the run), report.json, ESCALATED.md, the
+logs of each stage in stages/<task>/, and in follow-ups/ what reviewers found that did not block a merge.
 
 Exit codes: 0 all done, 1 finished with tasks that wait for a person, 2 unusable input and nothing was started,
 3 the run broke off (it can go on with --resume), 130 stopped by a person (--resume goes on).";
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse::<f64>().map_err(|err| err.to_string())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not from 0 to 1".to_owned()) }
+}
 
 fn usd(text: &str) -> Result<Usd, String> {
     let dollars = text.parse::<f64>().map_err(|err| err.to_string())?;
@@ -106,6 +117,12 @@ impl Options {
         }
         if let Some(templates) = &self.templates {
             put("--templates", templates.as_os_str());
+        }
+        if let Some(account) = &self.account {
+            put("--account", account.as_os_str());
+        }
+        if let Some(share) = self.leave {
+            put("--leave", share.to_string().as_ref());
         }
         self.document.iter().for_each(|path| put("--document", path.as_os_str()));
         self.protect.iter().for_each(|pattern| put("--protect", pattern.as_ref()));

@@ -26,7 +26,7 @@ fn bash(command: &str) -> Reply {
 }
 
 /// Signs in with a token in place of a key.
-fn by_token(config: &mut ClaudeConfig, api: &LoopbackApi) {
+pub(crate) fn by_token(config: &mut ClaudeConfig, api: &LoopbackApi) {
     config.environment = Environment::empty()
         .passing(["PATH"])
         .with("ANTHROPIC_BASE_URL", api.base_url())

@@ -6,20 +6,25 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use orchestrator_claude::prompt::Documents;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
-use orchestrator_claude::{ClaudeReviewer, ClaudeRunner};
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_core::port::{
-    Change, OpenWorkspace, PortError, Runner as _, Sealed, Workspace, Workspaces,
+    Change, Host, OpenWorkspace, PortError, Runner as _, Sealed, Start, Store as _, Workspace,
+    Workspaces,
 };
 use orchestrator_core::testing::{MemoryTarget, Recorder, Scripted, VirtualHost};
 use orchestrator_core::{
-    Candidate, ChangeId, DriverConfig, MemoryStore, Orchestrator, Outcome, Plan, Ports, RunEnd,
-    RunId, StageKind, TaskId, Usd, port::Store as _,
+    BlobHash, Candidate, ChangeId, DriverConfig, EventKind, MemoryStore, Orchestrator, Outcome,
+    ParkReason, Plan, Ports, RunEnd, RunId, RunRecord, StageKind, StoredEvent, TaskId, TaskRecord,
+    Usd,
 };
-use serde_json::json;
+use orchestrator_process::LocalHost;
+use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::endings::by_token;
 use crate::support::{Place, config};
 use crate::{claude, set_up};
 
@@ -90,7 +95,8 @@ impl Workspaces for Directories {
         let place = self.root.join(ask.task.id.slug());
         let path = place.join("tree");
         std::fs::create_dir_all(&path).map_err(|err| PortError::Fatal(Box::new(err)))?;
-        Ok(Workspace { path, aside: place.join("aside"), ..opened })
+        let as_left = matches!(ask.start, Start::AsLeftBy { .. });
+        Ok(Workspace { path, as_left, aside: place.join("aside"), ..opened })
     }
 
     async fn seal(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Sealed, PortError> {
@@ -122,6 +128,47 @@ impl Workspaces for Directories {
     }
 }
 
+/// A run of a plan with the real program in each stage that needs an agent.
+struct Driven {
+    end: RunEnd,
+    record: RunRecord,
+    task: TaskRecord,
+    events: Vec<StoredEvent>,
+}
+
+async fn drive(mut config: ClaudeConfig, host: Arc<dyn Host>, plan: &Value) -> Driven {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = match Plan::parse(&plan.to_string()) {
+        Ok(plan) => plan,
+        Err(errors) => panic!("{errors}"),
+    };
+    let first = plan.tasks[0].id.clone();
+    config.documents = Documents::none();
+    let config = Arc::new(config);
+    let target = MemoryTarget::default();
+    let store = Arc::new(MemoryStore::default());
+    let recorder = Arc::new(Recorder::default());
+    let ports = Ports {
+        store: Arc::<MemoryStore>::clone(&store),
+        runner: Arc::new(ClaudeRunner::new(Arc::clone(&config))),
+        verifier: Arc::new(Scripted::passing()),
+        reviewer: Arc::new(ClaudeReviewer::new(config)),
+        integrator: Arc::new(target.clone()),
+        workspaces: Arc::new(Directories { root: dir.path().join("trees"), memory: target }),
+        host,
+        observer: Arc::<Recorder>::clone(&recorder),
+    };
+    let run = RunId::parse("driven").unwrap();
+    let driver = DriverConfig::new(run.clone(), dir.path().join("stages"));
+    let end = Orchestrator::new(ports, driver)
+        .drive(Some(Arc::new(plan)), CancellationToken::new())
+        .await
+        .unwrap();
+    let (_, record) = store.header(&run).await.unwrap().unwrap();
+    let task = store.task(&run, &first).await.unwrap().unwrap();
+    Driven { end, record, task, events: recorder.events() }
+}
+
 /// Tasks that each spend until they are stopped, at 0.22 USD a turn, on a budget of 3 USD.
 #[tokio::test(flavor = "multi_thread")]
 async fn p10_concurrent_agents_that_spend_until_they_are_stopped_keep_to_the_budget() {
@@ -130,43 +177,16 @@ async fn p10_concurrent_agents_that_spend_until_they_are_stopped_keep_to_the_bud
     let command = json!({ "command": "true", "description": "d" });
     let dear = Rule::new(Reply::tool("Bash", command).tokens(45_000, 2_000));
     let api = LoopbackApi::start(vec![dear]).unwrap();
-    let dir = tempfile::tempdir().unwrap();
     let mut config = config(program, &api.base_url());
-    config.documents = orchestrator_claude::prompt::Documents::none();
     // They do the same again and again on purpose.
     config.repeats_max = None;
-    let config = Arc::new(config);
     let tasks: Vec<_> =
         (0..6).map(|n| json!({ "id": format!("t{n}"), "max_retries": 1 })).collect();
     let plan = json!({
         "tasks": tasks, "budget": 3.0,
         "pipelines": { "default": [{ "kind": "run", "cap_usd": 1.0 }] },
     });
-    let plan = match Plan::parse(&plan.to_string()) {
-        Ok(plan) => plan,
-        Err(errors) => panic!("{errors}"),
-    };
-    let target = MemoryTarget::default();
-    let store = Arc::new(MemoryStore::default());
-    let judge = Arc::new(Scripted::passing());
-    let recorder = Arc::new(Recorder::default());
-    let ports = Ports {
-        store: Arc::<MemoryStore>::clone(&store),
-        runner: Arc::new(ClaudeRunner::new(Arc::clone(&config))),
-        verifier: judge,
-        reviewer: Arc::new(ClaudeReviewer::new(config)),
-        integrator: Arc::new(target.clone()),
-        workspaces: Arc::new(Directories { root: dir.path().join("trees"), memory: target }),
-        host: Arc::new(VirtualHost::new()),
-        observer: Arc::<Recorder>::clone(&recorder),
-    };
-    let run = RunId::parse("money").unwrap();
-    let driver = DriverConfig::new(run.clone(), dir.path().join("stages"));
-    let end = Orchestrator::new(ports, driver)
-        .drive(Some(Arc::new(plan)), CancellationToken::new())
-        .await
-        .unwrap();
-    let (_, record) = store.header(&run).await.unwrap().unwrap();
+    let Driven { end, record, .. } = drive(config, Arc::new(VirtualHost::new()), &plan).await;
     // It parked, or escalated all; whichever it was, no more than the budget was spent, since each
     // agent stopped a turn short of what was reserved for it.
     assert!(matches!(end, RunEnd::Parked(_) | RunEnd::Failed | RunEnd::Stalled(_)), "{end:?}");
@@ -174,4 +194,56 @@ async fn p10_concurrent_agents_that_spend_until_they_are_stopped_keep_to_the_bud
     assert!(record.spent <= BUDGET, "{} of {BUDGET}", record.spent);
     assert_eq!(record.reserved, Usd::ZERO);
     assert!(api.requests().len() > 8, "{}", api.requests().len());
+}
+
+/// A name for which the wait after a window reopens is short.
+fn impatient_name() -> String {
+    let spread = |name: &String| {
+        let hash = BlobHash::of(format!("driven/{name}").as_bytes());
+        u64::from_str_radix(&hash.as_str()[..8], 16).unwrap() % 10_000
+    };
+    (0..500).map(|number| format!("t{number}")).min_by_key(spread).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_usage_limit_closes_the_pool_and_the_same_attempt_goes_on_when_it_reopens() {
+    let Some(program) = claude() else { return };
+    let write = json!({ "file_path": "${cwd}/a.txt", "content": "a\n" });
+    let api = LoopbackApi::start(vec![
+        Rule::new(Reply::tool("Write", write)).turn(0),
+        Rule::new(Reply::usage_limit("five_hour", "${now+1}")).times(1),
+        Rule::new(Reply::text("Finished.")).user("Go on with the task"),
+    ])
+    .unwrap();
+    let mut config = config(program, &api.base_url());
+    by_token(&mut config, &api);
+    let host = Arc::new(LocalHost::new().unwrap());
+    let plan = json!({
+        "tasks": [{ "id": impatient_name() }], "pipelines": { "default": ["run"] },
+    });
+    let Driven { end, task, events, .. } = drive(config, host, &plan).await;
+    assert_eq!(end, RunEnd::Completed, "{events:#?}");
+    assert_eq!((task.attempt, task.dispatches, task.rejections), (1, 2, 0));
+    let kinds = || events.iter().map(|stored| &stored.event.kind);
+    assert_eq!(kinds().filter(|kind| matches!(kind, EventKind::PoolClosed { .. })).count(), 1);
+    assert_eq!(kinds().filter(|kind| matches!(kind, EventKind::PoolOpened { .. })).count(), 1);
+    let asked = api.requests();
+    let last = asked.last().unwrap();
+    assert_eq!(last.turn, 1, "the conversation went on");
+    assert!(last.body.to_string().contains("# Task t"), "with its first prompt");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_refused_parks_the_run_with_the_reason() {
+    let Some(program) = claude() else { return };
+    let api = LoopbackApi::start(vec![Rule::new(Reply::error(401))]).unwrap();
+    let plan = json!({
+        "tasks": [{ "id": "one" }, { "id": "two" }], "pipelines": { "default": ["run"] },
+        "pools": { "agents": 1 },
+    });
+    let host = Arc::new(VirtualHost::new());
+    let Driven { end, record, task, .. } =
+        drive(config(program, &api.base_url()), host, &plan).await;
+    assert_eq!(end, RunEnd::Parked(ParkReason::Auth));
+    assert_eq!((record.spent, task.dispatches), (Usd::ZERO, 1));
 }
