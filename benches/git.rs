@@ -15,7 +15,7 @@ use std::time::Instant;
 use orchestrator_core::port::{
     Applied, Integrator as _, OpenWorkspace, Proposal, Start, Workspace, Workspaces as _,
 };
-use orchestrator_core::{Candidate, ChangeId, FencingToken, RunId, TaskId, TaskSpec};
+use orchestrator_core::{Candidate, ChangeId, Cost, FencingToken, RunId, TaskId, TaskSpec};
 use orchestrator_git::{GitConfig, GitRun};
 
 /// Files of the repository.
@@ -134,6 +134,7 @@ impl Bench {
             attempt: 1,
             token: FencingToken(u64::from(token)),
             start: Start::OnTarget,
+            cost: Cost::NONE,
         }
     }
 

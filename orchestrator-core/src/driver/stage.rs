@@ -130,6 +130,7 @@ impl Stage {
         let workspace = self.ports.workspaces.open(&ask).await?;
         let cx = self.context(workspace.clone(), "").await?;
         let end = self.ports.runner.run(&cx).await;
+        let ask = OpenWorkspace { cost: end.cost, ..ask };
         let mut ended = Ended::of(end);
         match &ended.end.outcome {
             Outcome::Passed => self.seal(&ask, &workspace, &mut ended).await?,
@@ -211,6 +212,7 @@ impl Stage {
             attempt: self.grant.attempt,
             token: self.grant.token,
             start,
+            cost: Cost::NONE,
         }
     }
 

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use super::{Change, PortError};
 use crate::id::{ChangeId, FencingToken, RunId, TaskId};
+use crate::money::Cost;
 use crate::outcome::Candidate;
 use crate::task::TaskSpec;
 
@@ -80,6 +81,8 @@ pub struct OpenWorkspace {
     pub token: FencingToken,
     /// What is to be in it.
     pub start: Start,
+    /// What the stage has cost so far; a change that is made of the workspace says it.
+    pub cost: Cost,
 }
 
 /// What is in a workspace when it is opened.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use orchestrator_core::port::{
     Applied, Integrator as _, OpenWorkspace, Proposal, Start, Workspaces as _,
 };
-use orchestrator_core::{Candidate, ChangeId, FencingToken, MergeIntent, RunId, TaskSpec};
+use orchestrator_core::{Candidate, ChangeId, Cost, FencingToken, MergeIntent, RunId, TaskSpec};
 use orchestrator_git::GitRun;
 
 use crate::world::{World, candidate, git, task, write};
@@ -92,6 +92,7 @@ async fn work(run: &GitRun, spec: &TaskSpec, token: FencingToken) -> Candidate {
         attempt: 1,
         token,
         start: Start::OnTarget,
+        cost: Cost::NONE,
     };
     let workspace = run.open(&ask).await.unwrap();
     assert!(!workspace.path.join(spec.id.as_str()).exists(), "left by an earlier attempt");

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use orchestrator_core::port::{
     Applied, Integrator as _, OpenWorkspace, Proposal, Sealed, Start, Workspace, Workspaces as _,
 };
-use orchestrator_core::{Candidate, FencingToken, MergeIntent, RunId, Scope, TaskId, TaskSpec};
+use orchestrator_core::{
+    Candidate, Cost, FencingToken, MergeIntent, RunId, Scope, TaskId, TaskSpec,
+};
 use orchestrator_git::{GitConfig, GitRun};
 use tempfile::TempDir;
 
@@ -121,7 +123,7 @@ impl World {
     pub(crate) fn ask(&self, task: &TaskSpec, token: u64, start: Start) -> OpenWorkspace {
         let task = Arc::new(task.clone());
         let token = FencingToken(token);
-        OpenWorkspace { run: self.run_id(), task, attempt: 1, token, start }
+        OpenWorkspace { run: self.run_id(), task, attempt: 1, token, start, cost: Cost::NONE }
     }
 
     pub(crate) async fn open(&self, task: &TaskSpec, token: u64) -> (OpenWorkspace, Workspace) {
