@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use orchestrator_core::head_and_tail;
+use orchestrator_core::{TaskId, head_and_tail};
 
 use crate::error::GitError;
 use crate::exec::Answer;
@@ -28,11 +28,18 @@ struct Conflicts {
     said: Vec<String>,
 }
 
+/// The change that could not be merged.
+pub(crate) struct Old<'a> {
+    pub(crate) task: &'a TaskId,
+    pub(crate) base: &'a Oid,
+    pub(crate) change: &'a Oid,
+}
+
 /// The feedback of a merge that git gave up.
 pub(crate) async fn feedback(
     run: &Inner,
     answer: &Answer,
-    base: &Oid,
+    old: &Old<'_>,
     onto: &Oid,
 ) -> Result<String, GitError> {
     let conflicts = read(&answer.stdout);
@@ -45,7 +52,8 @@ pub(crate) async fn feedback(
     for said in &conflicts.said {
         text.extend(["- ", said, "\n"]);
     }
-    text.push_str(&merged_by(run, &conflicts, base, onto).await?);
+    text.push_str(&merged_by(run, &conflicts, old.base, onto).await?);
+    text.push_str(&described(run, old).await?);
     for file in conflicts.files.iter().take(FILES_MAX) {
         let hunks = hunks_of(run, &conflicts.tree, file, onto).await?;
         if !hunks.is_empty() {
@@ -54,6 +62,19 @@ pub(crate) async fn feedback(
         }
     }
     Ok(text)
+}
+
+/// What the old change was, and how to look at it.
+async fn described(run: &Inner, old: &Old<'_>) -> Result<String, GitError> {
+    let entries = run.changed(old.base.as_str(), old.change.as_str()).await?;
+    let files: Vec<String> = entries.iter().map(|entry| shown(&entry.path)).collect();
+    let change = old.change.short();
+    Ok(format!(
+        "Your earlier change is kept as the commit `{change}` (ref `{}`): it changed {}. \
+         `git show {change}` shows it, `git checkout {change} -- PATH` takes a file from it.\n",
+        run.refs.task(old.task),
+        listed(files.iter().map(String::as_str))
+    ))
 }
 
 /// The feedback of a merge that would change what the task may not change.

@@ -125,6 +125,18 @@ pub enum GitError {
         /// How many are missing.
         missing: usize,
     },
+    /// Nothing is kept under this name.
+    #[error("nothing is kept as `{name}`: `GitRun::kept` lists what is")]
+    NotKept {
+        /// The name.
+        name: String,
+    },
+    /// There is something in the directory that kept work was to be restored to.
+    #[error("{} is not empty: kept work is restored to a directory of its own", path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// The place for workspaces lies where it must not.
     #[error("workspaces cannot be in {}, {why}: choose a directory outside the repository", root.display())]
     Root {
@@ -240,6 +252,8 @@ impl GitError {
             | Self::BranchName { .. }
             | Self::BranchIsTarget { .. }
             | Self::QuestionFile { .. }
+            | Self::NotKept { .. }
+            | Self::NotEmpty { .. }
             | Self::StoredOtherwise { .. }
             | Self::Incomplete { .. }
             | Self::Root { .. }

@@ -9,9 +9,12 @@ use orchestrator_core::{Candidate, ChangeId, FencingToken, MergeIntent, RunId, T
 use crate::conflict;
 use crate::error::GitError;
 use crate::exec::Answer;
-use crate::names::{Oid, TASK_TRAILER, message};
+use crate::names::{
+    ATTEMPT_TRAILER, CANDIDATE_TRAILER, COST_TRAILER, Oid, RUN_TRAILER, TASK_TRAILER,
+    TOKEN_TRAILER, message,
+};
 use crate::repository::Ref;
-use crate::run::{GitRun, Inner};
+use crate::run::{GitRun, Inner, Strategy};
 
 /// How often a transaction is tried that failed though everything stands as it should.
 const TRIES_MAX: u32 = 3;
@@ -139,14 +142,21 @@ impl Inner {
         let onto = onto.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
         let (onto_tree, tree) = (self.git.tree_of(&onto).await?, self.git.tree_of(&change).await?);
         if onto == base && (tree != onto_tree || self.config.allow_empty) {
-            // The candidate stands on the target already, and is the one commit that is wanted.
-            let intent = MergeIntent { onto: onto.to_change(), merged: change.to_change() };
+            // The candidate stands on the target already, and may be the one commit that is wanted.
+            let merged = match self.config.strategy {
+                Strategy::Squash => change,
+                Strategy::MergeCommit => {
+                    self.merge_commit(task, token, &tree, &onto, &change).await?
+                }
+            };
+            let intent = MergeIntent { onto: onto.to_change(), merged: merged.to_change() };
             return Ok(Proposal::Clean { intent, is_judged: true });
         }
         let merged = match self.merge_trees(&onto, &base, &change).await? {
             Merge::Clean(merged) => merged,
             Merge::Conflict(answer) => {
-                let feedback = conflict::feedback(self, &answer, &base, &onto).await?;
+                let old = conflict::Old { task: &task.id, base: &base, change: &change };
+                let feedback = conflict::feedback(self, &answer, &old, &onto).await?;
                 return Ok(Proposal::Conflict { feedback });
             }
         };
@@ -166,18 +176,37 @@ impl Inner {
                 return Ok(Proposal::Conflict { feedback });
             }
         }
-        let text = message(
-            &format!("task {}", task.id),
-            &[
-                (TASK_TRAILER, task.id.as_str()),
-                ("Orchestrator-Run", self.config.run.as_str()),
-                ("Orchestrator-Candidate", change.as_str()),
-                ("Orchestrator-Token", &token.to_string()),
-            ],
-        );
-        let commit = self.git.commit(&merged, &[&onto], &text).await?;
+        let commit = self.merge_commit(task, token, &merged, &onto, &change).await?;
         let intent = MergeIntent { onto: onto.to_change(), merged: commit.to_change() };
         Ok(Proposal::Clean { intent, is_judged: merged == tree })
+    }
+
+    /// The commit that brings a change onto the target, as the run's strategy has it.
+    async fn merge_commit(
+        &self,
+        task: &TaskSpec,
+        token: FencingToken,
+        tree: &Oid,
+        onto: &Oid,
+        change: &Oid,
+    ) -> Result<Oid, GitError> {
+        let token = token.to_string();
+        let candidate = self.git.commit_of(change).await?;
+        let attempt = candidate.trailer(ATTEMPT_TRAILER).unwrap_or("1");
+        let mut trailers = vec![
+            (TASK_TRAILER, task.id.as_str()),
+            (RUN_TRAILER, self.config.run.as_str()),
+            (ATTEMPT_TRAILER, attempt),
+            (TOKEN_TRAILER, &token),
+        ];
+        trailers.extend(candidate.trailer(COST_TRAILER).map(|cost| (COST_TRAILER, cost)));
+        trailers.push((CANDIDATE_TRAILER, change.as_str()));
+        let text = message(&self.subject(&task.id, attempt), &trailers);
+        let parents = match self.config.strategy {
+            Strategy::Squash => vec![onto],
+            Strategy::MergeCommit => vec![onto, change],
+        };
+        self.git.commit(tree, &parents, &text).await
     }
 
     /// The tree that comes of bringing what the candidate changed onto the target.

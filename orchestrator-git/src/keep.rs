@@ -5,7 +5,7 @@ use orchestrator_core::FencingToken;
 use crate::diff::{self, GITLINK};
 use crate::error::GitError;
 use crate::marker::Marker;
-use crate::names::{Oid, Place, message, path_of};
+use crate::names::{ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of};
 use crate::run::Inner;
 use crate::worktree::remove_if_there;
 
@@ -63,10 +63,24 @@ impl Inner {
             return Ok(None);
         }
         let (start, attempt, token) = match marker {
-            Some(marker) if !marker.is_ready || marker.is_judged_only() => return Ok(None),
+            Some(marker) if !marker.is_ready => return Ok(None),
             Some(marker) => (&marker.start, marker.attempt, marker.token),
             None => fallback,
         };
+        if let Some((sealed, _)) = marker
+            .filter(|marker| marker.is_judged_only())
+            .and_then(|marker| marker.sealed.as_ref())
+        {
+            // The tree is in the change; what was ignored is not.
+            let tree = self.git.tree_of(sealed).await?;
+            let with_ignored = self.with_ignored(place, &tree).await?;
+            if with_ignored == tree {
+                return Ok(None);
+            }
+            let name = marker.map(|marker| marker.name.as_str());
+            let kept = self.keep_tree(place, &with_ignored, sealed, name, (attempt, token)).await?;
+            return Ok(Some(kept));
+        }
         let tree = match self.snapshot(place, start).await? {
             Snapshot::Tree(tree) => Some(tree),
             Snapshot::Trouble(_) => self.snapshot_of_the_rest(place, start).await?,
@@ -75,6 +89,7 @@ impl Inner {
             let kept = self.set_aside(place, &place.tree)?;
             return Ok(Some(kept.display().to_string()));
         };
+        let tree = self.with_ignored(place, &tree).await?;
         let known = self.git.tree_of(start).await?;
         if tree == known {
             return Ok(None);
@@ -87,6 +102,32 @@ impl Inner {
         }
         let name = marker.map(|marker| marker.name.as_str());
         self.keep_tree(place, &tree, start, name, (attempt, token)).await.map(Some)
+    }
+
+    /// The tree with the ignored files that are declared as worth keeping.
+    async fn with_ignored(&self, place: &Place, tree: &Oid) -> Result<Oid, GitError> {
+        let Some(declared) = &self.config.keep_ignored else { return Ok(tree.clone()) };
+        let index = place.dir.join("index.kept");
+        remove_if_there(&index)?;
+        let read = self.git.in_tree(place, ["read-tree", tree.as_str()]).await?;
+        self.git.run(read.env("GIT_INDEX_FILE", &index)).await?;
+        let args = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"];
+        let list = self.git.in_tree(place, args).await?;
+        let listed = self.git.run(list.env("GIT_INDEX_FILE", &index)).await?;
+        let is_declared =
+            |path: &&[u8]| std::str::from_utf8(path).is_ok_and(|path| declared.allows(path));
+        let paths: Vec<&[u8]> = listed.records().filter(is_declared).collect();
+        let mut tree = tree.clone();
+        if !paths.is_empty() {
+            let add = self.git.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;
+            let add = add.env("GIT_INDEX_FILE", &index).stdin(paths.join(&0));
+            self.git.run(add).await?;
+            let write = self.git.in_tree(place, ["write-tree"]).await?;
+            let answer = self.git.run(write.env("GIT_INDEX_FILE", &index)).await?;
+            tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
+        }
+        remove_if_there(&index)?;
+        Ok(tree)
     }
 
     /// Puts a tree under the ref of the lease that left it.
@@ -114,9 +155,9 @@ impl Inner {
         parents.extend(&old);
         let subject = format!("kept: work of {} that is in no change", place.slug);
         let trailers = [
-            ("Orchestrator-Run", self.config.run.as_str()),
-            ("Orchestrator-Attempt", &attempt.to_string()),
-            ("Orchestrator-Token", &token.to_string()),
+            (RUN_TRAILER, self.config.run.as_str()),
+            (ATTEMPT_TRAILER, &attempt.to_string()),
+            (TOKEN_TRAILER, &token.to_string()),
         ];
         let commit = self.git.commit(tree, &parents, &message(&subject, &trailers)).await?;
         let none = commit.none_like();

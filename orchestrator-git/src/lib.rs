@@ -30,6 +30,7 @@ mod exec;
 mod forward;
 mod integrator;
 mod keep;
+mod kept;
 mod locks;
 mod marker;
 mod names;
@@ -48,5 +49,6 @@ mod worktree;
 pub use self::{
     error::GitError,
     forward::Forwarded,
-    run::{GitConfig, GitRun},
+    kept::{Kept, KeptAs, Retention},
+    run::{GitConfig, GitRun, Strategy},
 };

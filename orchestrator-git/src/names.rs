@@ -83,6 +83,16 @@ impl Refs {
         format!("{}/task/{}", self.root, task.slug())
     }
 
+    /// All that is kept of the run.
+    pub(crate) fn all_kept(&self) -> String {
+        format!("{}/kept", self.root)
+    }
+
+    /// The last candidates of all tasks.
+    pub(crate) fn tasks(&self) -> String {
+        format!("{}/task", self.root)
+    }
+
     /// Work of a task that is in no change.
     pub(crate) fn kept(&self, slug: &str, what: &str) -> String {
         format!("{}/kept/{slug}/{what}", self.root)
@@ -134,6 +144,12 @@ impl Place {
 
 /// The trailer that names a task in the target's history.
 pub(crate) const TASK_TRAILER: &str = "Orchestrator-Task";
+pub(crate) const RUN_TRAILER: &str = "Orchestrator-Run";
+pub(crate) const ATTEMPT_TRAILER: &str = "Orchestrator-Attempt";
+pub(crate) const TOKEN_TRAILER: &str = "Orchestrator-Token";
+pub(crate) const COST_TRAILER: &str = "Orchestrator-Cost";
+/// The trailer that names the commit whose change was merged.
+pub(crate) const CANDIDATE_TRAILER: &str = "Orchestrator-Candidate";
 
 /// A value as it stands in a trailer: what git would take away or read otherwise is written as
 /// `%` and two hex digits, and so is a `%` that could be taken for such.

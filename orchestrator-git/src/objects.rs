@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::error::GitError;
 use crate::names::Oid;
-use crate::repository::Git;
+use crate::repository::{Commit, Git};
 use crate::worktree::unique;
 
 /// What a repository names its objects by.
@@ -88,7 +88,7 @@ impl Git {
         }
         text.extend(["author ", &who, "\ncommitter ", &who, "\n\n", message]);
         let commit = self.write_object("commit", text.into_bytes()).await?;
-        self.note_tree(&commit, tree);
+        self.note_commit(&commit, Commit { tree: tree.clone(), message: message.to_owned() });
         Ok(commit)
     }
 }

@@ -15,8 +15,23 @@ use crate::shield::{Shield, Stamp};
 /// The oldest git that is supported.
 const VERSION_MIN: (u32, u32) = (2, 39);
 
-/// Most commits whose trees are remembered.
-const TREES_MAX: usize = 4096;
+/// Most commits that are remembered.
+const COMMITS_MAX: usize = 4096;
+
+/// What a commit says.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) tree: Oid,
+    pub(crate) message: String,
+}
+
+impl Commit {
+    /// The value of a trailer, as it is written.
+    pub(crate) fn trailer(&self, key: &str) -> Option<&str> {
+        let mut lines = self.message.lines().rev().take_while(|line| !line.is_empty());
+        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
+    }
+}
 
 /// A repository that was found, and how git is called on it.
 #[derive(Debug)]
@@ -33,8 +48,8 @@ pub(crate) struct Git {
     pub(crate) is_bare: bool,
     pub(crate) format: Format,
     version: (u32, u32),
-    /// The trees of commits that were looked at.
-    trees: Mutex<HashMap<Oid, Oid>>,
+    /// Commits that were made here or looked at.
+    commits: Mutex<HashMap<Oid, Arc<Commit>>>,
     shield: Mutex<Option<(Stamp, Arc<Shield>)>>,
     empty_tree: OnceLock<Oid>,
 }
@@ -99,7 +114,7 @@ impl Git {
             is_bare,
             format,
             version,
-            trees: Mutex::default(),
+            commits: Mutex::default(),
             shield: Mutex::new(None),
             empty_tree: OnceLock::new(),
         })
@@ -231,23 +246,37 @@ impl Git {
 
     /// The tree of a commit.
     pub(crate) async fn tree_of(&self, commit: &Oid) -> Result<Oid, GitError> {
-        let trees = || self.trees.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = trees().get(commit).cloned();
+        Ok(self.commit_of(commit).await?.tree.clone())
+    }
+
+    /// What a commit says.
+    pub(crate) async fn commit_of(&self, name: &Oid) -> Result<Arc<Commit>, GitError> {
+        let commits = || self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = commits().get(name).cloned();
         if let Some(known) = known {
             return Ok(known);
         }
-        let [tree] = self.resolve([&format!("{commit}^{{tree}}")]).await?;
-        self.note_tree(commit, &tree);
-        Ok(tree)
+        let answer = self.ask(self.plumbing(["cat-file", "commit", name.as_str()])).await?;
+        if answer.code != 0 {
+            return Err(GitError::NoChange { text: name.to_string() });
+        }
+        let text = String::from_utf8_lossy(&answer.stdout);
+        let tree = text.lines().next().and_then(|line| line.strip_prefix("tree "));
+        let tree = tree.and_then(Oid::parse).ok_or_else(|| answer.unexpected("cat-file"))?;
+        let message = text.split_once("\n\n").map(|(_, message)| message.to_owned());
+        let commit = Commit { tree, message: message.unwrap_or_default() };
+        Ok(self.note_commit(name, commit))
     }
 
-    /// Remembers the tree of a commit.
-    pub(crate) fn note_tree(&self, commit: &Oid, tree: &Oid) {
-        let mut trees = self.trees.lock().unwrap_or_else(PoisonError::into_inner);
-        if trees.len() >= TREES_MAX {
-            trees.clear();
+    /// Remembers what a commit says.
+    pub(crate) fn note_commit(&self, name: &Oid, commit: Commit) -> Arc<Commit> {
+        let mut commits = self.commits.lock().unwrap_or_else(PoisonError::into_inner);
+        if commits.len() >= COMMITS_MAX {
+            commits.clear();
         }
-        trees.insert(commit.clone(), tree.clone());
+        let commit = Arc::new(commit);
+        commits.insert(name.clone(), Arc::clone(&commit));
+        commit
     }
 
     /// Whether the first commit is the second or one of those before it.

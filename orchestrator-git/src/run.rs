@@ -17,6 +17,17 @@ use crate::names::{Oid, Place, Refs};
 use crate::repository::Git;
 use crate::rules::listed;
 
+/// What a merge looks like on the branch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Strategy {
+    /// One commit for each task, on top of the one before.
+    #[default]
+    Squash,
+    /// A merge commit for each task, with its candidate as the second parent; `git log
+    /// --first-parent` has one commit for each task.
+    MergeCommit,
+}
+
 /// How a run uses a repository.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -33,6 +44,12 @@ pub struct GitConfig {
     /// The branch that changes are merged into; otherwise `orchestrator/<run>`. Made from the
     /// target where it is missing.
     pub integration: Option<String>,
+    /// What a merge looks like.
+    pub strategy: Strategy,
+    /// The subject of commits, in which `{task}`, `{run}` and `{attempt}` stand for those.
+    pub subject: String,
+    /// Ignored files that are kept as work is: paths and globs as in a scope.
+    pub keep_ignored: Option<Scope>,
     /// Paths that no task may change, whatever its scope says.
     pub protected: Option<Scope>,
     /// Whether a repository is taken that has files stored by a filter (LFS, git-crypt). Tasks see
@@ -78,6 +95,9 @@ impl GitConfig {
             worktrees_root,
             target: None,
             integration: None,
+            strategy: Strategy::Squash,
+            subject: "task {task}".to_owned(),
+            keep_ignored: None,
             protected: None,
             takes_stored: false,
             forbidden: Self::unwanted_files(),

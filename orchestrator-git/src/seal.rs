@@ -1,13 +1,16 @@
 //! Sealing: the work in a workspace becomes one commit of the orchestrator's, if it keeps the rules.
 
-use orchestrator_core::Candidate;
 use orchestrator_core::port::{OpenWorkspace, Sealed, Workspace};
+use orchestrator_core::{Candidate, Cost, TaskId};
 
 use crate::diff::Entry;
 use crate::error::GitError;
 use crate::keep::Snapshot;
 use crate::marker::Marker;
-use crate::names::{Oid, Place, TASK_TRAILER, message, shown};
+use crate::names::{
+    ATTEMPT_TRAILER, COST_TRAILER, Oid, Place, RUN_TRAILER, TASK_TRAILER, TOKEN_TRAILER, message,
+    shown,
+};
 use crate::preflight;
 use crate::rules::{Rules, listed};
 use crate::run::Inner;
@@ -172,13 +175,18 @@ impl Inner {
         tree: &Oid,
     ) -> Result<Candidate, GitError> {
         let (attempt, token) = (ask.attempt.to_string(), ask.token.to_string());
+        let cost = match ask.cost {
+            Cost::Known(cost) => cost.to_string(),
+            Cost::AtLeast(cost) => format!("at least {cost}"),
+        };
         let text = message(
-            &format!("task {}", ask.task.id),
+            &self.subject(&ask.task.id, &attempt),
             &[
                 (TASK_TRAILER, ask.task.id.as_str()),
-                ("Orchestrator-Run", ask.run.as_str()),
-                ("Orchestrator-Attempt", &attempt),
-                ("Orchestrator-Token", &token),
+                (RUN_TRAILER, ask.run.as_str()),
+                (ATTEMPT_TRAILER, &attempt),
+                (TOKEN_TRAILER, &token),
+                (COST_TRAILER, &cost),
             ],
         );
         let commit = self.git.commit(tree, &[&marker.base], &text).await?;
@@ -186,6 +194,28 @@ impl Inner {
         marker.sealed = Some((commit.clone(), ask.attempt));
         marker.write(&place.marker)?;
         Ok(Candidate { change: commit.to_change(), base: marker.base.to_change() })
+    }
+
+    /// The subject of a task's commits.
+    pub(crate) fn subject(&self, task: &TaskId, attempt: &str) -> String {
+        let template = &self.config.subject;
+        let mut subject = String::with_capacity(template.len());
+        let mut rest = template.as_str();
+        while let Some(at) = rest.find('{') {
+            let (before, from) = rest.split_at(at);
+            subject.push_str(before);
+            let values = [
+                ("{task}", task.as_str()),
+                ("{run}", self.config.run.as_str()),
+                ("{attempt}", attempt),
+            ];
+            let meant = values.into_iter().find(|(name, _)| from.starts_with(name));
+            let (name, value) = meant.unwrap_or(("{", "{"));
+            subject.push_str(value);
+            rest = from.strip_prefix(name).unwrap_or_default();
+        }
+        subject.push_str(rest);
+        subject
     }
 
     /// Moves the task's ref to its new candidate, unless a later lease has begun; the old one is

@@ -4,6 +4,7 @@
 mod driven;
 mod forward;
 mod hostile;
+mod kept;
 mod killed;
 mod locks;
 mod merging;

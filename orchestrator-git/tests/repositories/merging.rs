@@ -1,8 +1,8 @@
 //! The merge queue: each change once, and only what was tested.
 
 use orchestrator_core::port::{Applied, Integrator as _, Proposal, Start, Workspaces as _};
-use orchestrator_core::{ChangeId, FencingToken};
-use orchestrator_git::GitRun;
+use orchestrator_core::{ChangeId, Cost, FencingToken, Usd};
+use orchestrator_git::{GitConfig, GitRun, Strategy};
 
 use crate::world::{World, candidate, clean, conflict, git, scoped, task, write};
 
@@ -50,7 +50,17 @@ async fn a_conflict_names_the_file_the_lines_and_whose_work_it_is() {
     world.merge(&task("one"), 1, &one).await;
     let before = git(&world.repo, ["rev-parse", "orchestrator/r"]);
     let feedback = conflict(world.propose(&task("two"), 2, &two).await);
-    for part in ["`README.md`", "TWO by one", "TWO by two", "(task one)", "line 2"] {
+    let change = &two.change.as_str()[..12];
+    for part in [
+        change,
+        "`README.md`",
+        "TWO by one",
+        "TWO by two",
+        "(task one)",
+        "line 2",
+        "git show ",
+        "/task/two",
+    ] {
         assert!(feedback.contains(part), "{part} is not in:\n{feedback}");
     }
     assert_eq!(git(&world.repo, ["rev-parse", "orchestrator/r"]), before);
@@ -261,4 +271,53 @@ async fn a_branch_that_somebody_deleted_is_not_quietly_begun_anew() {
     git(&world.repo, remedy.split(' ').skip(1));
     let workspace = world.again().await.open(&ask).await.unwrap();
     assert_eq!(workspace.base, intent.merged);
+}
+
+#[tokio::test]
+async fn a_merge_commit_has_the_candidate_as_its_second_parent() {
+    let configure = |config: &mut GitConfig| {
+        config.strategy = Strategy::MergeCommit;
+        config.subject = "{run}: {task} ({attempt}) {x}".to_owned();
+    };
+    let world = World::with(|_| {}, configure).await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    let two = world.work(&task("two"), 2, &[("two", "2\n")]).await;
+    for (name, token, sealed) in [("one", 3, &one), ("two", 4, &two)] {
+        let intent = world.merge(&task(name), token, sealed).await;
+        assert!(world.run.is_merged(&sealed.change).await.unwrap());
+        let parents = git(&world.repo, ["show", "-s", "--format=%P", intent.merged.as_str()]);
+        assert_eq!(parents, format!("{} {}", intent.onto, sealed.change));
+    }
+    let log = git(&world.repo, ["log", "--first-parent", "--format=%s", "orchestrator/r"]);
+    assert_eq!(log, "r: two (1) {x}\nr: one (1) {x}\nbegin");
+    assert_eq!(world.show("orchestrator/r:one"), "1");
+    assert_eq!(world.show("orchestrator/r:two"), "2");
+}
+
+#[tokio::test]
+async fn a_merged_commit_says_run_task_attempt_token_and_cost() {
+    let world = World::new().await;
+    let mut sealed = Vec::new();
+    for (name, token) in [("one", 1), ("two", 2)] {
+        let mut ask = world.ask(&task(name), token, Start::OnTarget);
+        ask.attempt = 3;
+        let workspace = world.run.open(&ask).await.unwrap();
+        write(&workspace.path, name, "x\n");
+        ask.cost = Cost::Known(Usd::dollars(2));
+        sealed.push(candidate(world.run.seal(&ask, &workspace).await.unwrap()));
+    }
+    world.merge(&task("one"), 7, &sealed[0]).await;
+    // The second one is made anew on top of the first, also by a process that did not seal it.
+    let world = World { run: world.again().await, ..world };
+    world.merge(&task("two"), 8, &sealed[1]).await;
+    let format = "--format=%(trailers:only,unfold)";
+    let log = git(&world.repo, ["log", "-n2", format, "orchestrator/r"]);
+    let expected = format!(
+        "Orchestrator-Task: two\nOrchestrator-Run: r\nOrchestrator-Attempt: 3\n\
+         Orchestrator-Token: 8\nOrchestrator-Cost: $2.0000\nOrchestrator-Candidate: {}\n\n\
+         Orchestrator-Task: one\nOrchestrator-Run: r\nOrchestrator-Attempt: 3\n\
+         Orchestrator-Token: 1\nOrchestrator-Cost: $2.0000",
+        sealed[1].change
+    );
+    assert_eq!(log, expected);
 }

@@ -25,7 +25,7 @@ async fn all_the_work_becomes_one_commit_of_the_orchestrator() {
         shown.trim(),
         format!(
             "{}|orchestrator|orchestrator@localhost|task t|Orchestrator-Task: t\n\
-             Orchestrator-Run: r\nOrchestrator-Attempt: 1\nOrchestrator-Token: 7",
+             Orchestrator-Run: r\nOrchestrator-Attempt: 1\nOrchestrator-Token: 7\nOrchestrator-Cost: $0.0000",
             workspace.base
         )
     );

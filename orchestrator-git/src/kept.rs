@@ -1,0 +1,189 @@
+//! What is kept of a run: listing it, restoring it, and letting go of it by explicit rule.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::GitError;
+use crate::exec::Call;
+use crate::names::{CANDIDATE_TRAILER, Oid};
+use crate::run::{GitRun, Inner};
+use crate::worktree::remove_if_there;
+
+/// What is asked of each ref.
+const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00";
+
+/// Something that is kept because it is in no change that was merged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// The ref; by it the work is restored, and read with any command of git.
+    pub name: String,
+    /// The commit.
+    pub commit: String,
+    /// The task's name in refs and directories ([`TaskId::slug`](orchestrator_core::TaskId::slug)).
+    pub task: String,
+    /// What it is.
+    pub what: KeptAs,
+    /// When it was kept.
+    pub at: SystemTime,
+    /// Whether the task was merged since.
+    pub is_of_merged_task: bool,
+}
+
+/// What something is that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeptAs {
+    /// What a lease left in its workspace.
+    Leftover,
+    /// A change that a later attempt replaced.
+    FormerCandidate,
+    /// The task's last change, which is not merged.
+    Candidate,
+}
+
+/// Which kept work may go. Each rule is asked for by itself; what no rule names stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retention {
+    /// Work of tasks that were merged may go.
+    pub of_merged_tasks: bool,
+    /// Work that is older may go, merged or not.
+    pub older_than: Option<Duration>,
+}
+
+impl Retention {
+    fn names(self, kept: &Kept, now: SystemTime) -> bool {
+        let is_older = |max| now.duration_since(kept.at).is_ok_and(|age| age > max);
+        self.of_merged_tasks && kept.is_of_merged_task || self.older_than.is_some_and(is_older)
+    }
+}
+
+impl GitRun {
+    /// Everything that is kept of this run under refs, by task and name. Directories that git could
+    /// not keep are listed by [`set_aside`](Self::set_aside).
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be found out.
+    pub async fn kept(&self) -> Result<Vec<Kept>, GitError> {
+        self.0.list_kept().await
+    }
+
+    /// Directories that were set aside because git cannot keep them, such as repositories inside a
+    /// workspace.
+    #[must_use]
+    pub fn set_aside(&self) -> Vec<PathBuf> {
+        let entries = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+        let tasks = entries(self.0.root.join(".kept"));
+        let mut found: Vec<PathBuf> =
+            tasks.flat_map(|task| entries(task.path())).map(|entry| entry.path()).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Writes all the files of something kept into a directory of its own, made where it is missing.
+    ///
+    /// # Errors
+    /// [`GitError::NotKept`] for a name that [`kept`](Self::kept) does not list,
+    /// [`GitError::NotEmpty`] when something is in the directory.
+    pub async fn restore(&self, name: &str, into: &Path) -> Result<(), GitError> {
+        let run = &self.0;
+        let kept = run.list_kept().await?.into_iter().find(|kept| kept.name == name);
+        let kept = kept.ok_or_else(|| GitError::NotKept { name: name.to_owned() })?;
+        fs::create_dir_all(into).map_err(GitError::io(into, "made"))?;
+        let into = fs::canonicalize(into).map_err(GitError::io(into, "found"))?;
+        let mut inside = fs::read_dir(&into).map_err(GitError::io(&into, "listed"))?;
+        if inside.next().is_some() {
+            return Err(GitError::NotEmpty { path: into });
+        }
+        let index = run.root.join(format!(".restoring-{}", crate::worktree::unique()));
+        let shield = run.git.shield().await?;
+        let written = {
+            let call = Call::new(&into, ["read-tree", "--reset", "-u", &kept.commit])
+                .env("GIT_DIR", &run.git.dir)
+                .env("GIT_WORK_TREE", &into)
+                .env("GIT_INDEX_FILE", &index)
+                .config(&shield.overrides);
+            run.git.run(call).await
+        };
+        remove_if_there(&index)?;
+        written.map(drop)
+    }
+
+    /// Lets go of kept work that the rule names, and says what went. The commits stay in the
+    /// repository until git collects its garbage.
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be done; nothing went then.
+    pub async fn prune_kept(&self, rule: Retention) -> Result<Vec<Kept>, GitError> {
+        let now = SystemTime::now();
+        let mut kept = self.0.list_kept().await?;
+        // A task's last change is needed as long as it may still be merged.
+        kept.retain(|kept| kept.what != KeptAs::Candidate && rule.names(kept, now));
+        if kept.is_empty() {
+            return Ok(kept);
+        }
+        let lines = kept.iter().map(|kept| format!("delete {} {}\n", kept.name, kept.commit));
+        let gone = self.0.git.transact(&lines.collect::<String>()).await?;
+        if gone.code == 0 { Ok(kept) } else { Err(gone.failed("update-ref")) }
+    }
+}
+
+impl Inner {
+    async fn list_kept(&self) -> Result<Vec<Kept>, GitError> {
+        let (kept, tasks) = (self.refs.all_kept(), self.refs.tasks());
+        let call = self.git.plumbing(["for-each-ref", FORMAT, &kept, &tasks]);
+        let answer = self.git.run(call).await?;
+        let mut fields = answer.stdout.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+        let merged = self.merged_candidates().await?;
+        let (mut found, mut merged_tasks) = (Vec::new(), BTreeSet::new());
+        while let (Some(name), Some(commit), Some(at)) =
+            (fields.next(), fields.next(), fields.next())
+        {
+            let name = name.trim_start_matches('\n').to_owned();
+            let seconds = at.parse().map_err(|_| answer.unexpected("for-each-ref"))?;
+            let (task, what) = match name.strip_prefix(&kept) {
+                Some(rest) => {
+                    let (task, what) =
+                        rest.trim_start_matches('/').split_once('/').unwrap_or((rest, ""));
+                    let is_former = what.starts_with("candidate-");
+                    (task, if is_former { KeptAs::FormerCandidate } else { KeptAs::Leftover })
+                }
+                None => (name.rsplit('/').next().unwrap_or_default(), KeptAs::Candidate),
+            };
+            let task = task.to_owned();
+            if what == KeptAs::Candidate && self.is_in(&commit, &merged).await? {
+                merged_tasks.insert(task);
+                continue;
+            }
+            found.push(Kept {
+                name,
+                commit: commit.into_owned(),
+                task,
+                what,
+                at: UNIX_EPOCH + Duration::from_secs(seconds),
+                is_of_merged_task: false,
+            });
+        }
+        for kept in &mut found {
+            kept.is_of_merged_task = merged_tasks.contains(&kept.task);
+        }
+        found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(found)
+    }
+
+    /// The candidates whose changes the branch holds, as its commits say it.
+    async fn merged_candidates(&self) -> Result<BTreeSet<String>, GitError> {
+        let format = format!("--format=%(trailers:key={CANDIDATE_TRAILER},valueonly)");
+        let head = self.head().await?;
+        let call = self.git.plumbing(["log", "--no-show-signature", &format, head.as_str()]);
+        let answer = self.git.run(call).await?;
+        Ok(answer.text().lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
+    }
+
+    async fn is_in(&self, commit: &str, merged: &BTreeSet<String>) -> Result<bool, GitError> {
+        let head: Oid = self.head().await?;
+        Ok(merged.contains(commit) || self.git.is_ancestor(commit, head.as_str()).await?)
+    }
+}

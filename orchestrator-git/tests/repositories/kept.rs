@@ -1,0 +1,97 @@
+//! What is kept: listed, restored, and let go of by rule.
+
+use std::fs;
+use std::time::Duration;
+
+use orchestrator_core::Scope;
+use orchestrator_core::port::Workspaces as _;
+use orchestrator_git::{GitError, KeptAs, Retention};
+
+use crate::world::{World, task, write};
+
+#[tokio::test]
+async fn kept_work_is_listed_and_restored_with_all_its_files() {
+    let world = World::new().await;
+    let (_, workspace) = world.open(&task("HTTP/types"), 1).await;
+    write(&workspace.path, "src/a.rs", "half\n");
+    write(&workspace.path, "new dir/ñew", "untracked\n");
+    fs::remove_file(workspace.path.join("src/b.rs")).unwrap();
+    world.run.release(&world.run_id(), &task("HTTP/types").id).await.unwrap();
+    let kept = world.again().await.kept().await.unwrap();
+    let [kept] = kept.as_slice() else { panic!("{kept:?}") };
+    assert_eq!((kept.what, kept.is_of_merged_task), (KeptAs::Leftover, false));
+    assert_eq!(kept.task, task("HTTP/types").id.slug());
+    let into = world.dir.path().join("restored here");
+    world.run.restore(&kept.name, &into).await.unwrap();
+    assert_eq!(fs::read(into.join("src/a.rs")).unwrap(), b"half\n");
+    assert_eq!(fs::read(into.join("new dir/ñew")).unwrap(), b"untracked\n");
+    assert!(!into.join("src/b.rs").exists() && !into.join(".git").exists());
+    let err = world.run.restore(&kept.name, &into).await.unwrap_err();
+    assert!(matches!(err, GitError::NotEmpty { .. }), "{err}");
+    let err = world.run.restore("refs/heads/main", &into).await.unwrap_err();
+    assert!(matches!(err, GitError::NotKept { .. }), "{err}");
+}
+
+#[tokio::test]
+async fn only_what_a_rule_names_is_let_go_of() {
+    let world = World::new().await;
+    for (id, token) in [("done", 1), ("open", 2)] {
+        let (_, workspace) = world.open(&task(id), token).await;
+        write(&workspace.path, "half", id);
+        let sealed = world.work(&task(id), token + 10, &[(id, "1\n")]).await;
+        let again = world.work(&task(id), token + 20, &[(id, "2\n")]).await;
+        assert_ne!(sealed, again);
+        if id == "done" {
+            // Another one is merged first, so that this one is made anew on top of it.
+            let other = world.work(&task("other"), 5, &[("other", "x\n")]).await;
+            world.merge(&task("other"), 6, &other).await;
+            world.merge(&task(id), 40, &again).await;
+        }
+    }
+    let names = |what: &str| world.refs().lines().filter(|name| name.contains(what)).count();
+    assert_eq!((names("kept/done/"), names("kept/open/")), (2, 2));
+    assert_eq!(world.run.prune_kept(Retention::default()).await.unwrap(), []);
+    let rule = Retention { older_than: Some(Duration::from_secs(3600)), ..Retention::default() };
+    assert_eq!(world.run.prune_kept(rule).await.unwrap(), []);
+    let rule = Retention { of_merged_tasks: true, ..Retention::default() };
+    let gone = world.run.prune_kept(rule).await.unwrap();
+    assert!(gone.iter().all(|kept| kept.task == "done" && kept.is_of_merged_task), "{gone:?}");
+    assert_eq!((names("kept/done/"), names("kept/open/")), (0, 2));
+    let left: Vec<_> = world.run.kept().await.unwrap().into_iter().map(|kept| kept.what).collect();
+    let expected = [KeptAs::Leftover, KeptAs::FormerCandidate, KeptAs::Candidate];
+    assert!(expected.iter().all(|what| left.contains(what)) && left.len() == 3, "{left:?}");
+    let rule = Retention { older_than: Some(Duration::ZERO), ..Retention::default() };
+    world.run.prune_kept(rule).await.unwrap();
+    let left: Vec<_> = world.run.kept().await.unwrap().into_iter().map(|kept| kept.what).collect();
+    assert_eq!(left, [KeptAs::Candidate], "it may still be merged");
+}
+
+#[tokio::test]
+async fn p19_ignored_files_that_are_declared_are_kept_and_no_others() {
+    let configure = |config: &mut orchestrator_git::GitConfig| {
+        config.keep_ignored = Some(Scope::parse(["target/report", "**/*.sqlite"]).unwrap());
+    };
+    let world = World::with(|repo| write(repo, ".git/info/exclude", "*.sqlite\n"), configure).await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    for path in ["target/report/a.xml", "target/debug/x", "data/runs.sqlite"] {
+        write(&workspace.path, path, "text");
+    }
+    // Also when all else is in the sealed change.
+    let sealed = world.run.seal(&ask, &workspace).await.unwrap();
+    assert!(
+        matches!(sealed, orchestrator_core::port::Sealed::Refused { .. }),
+        "ignored is no work"
+    );
+    write(&workspace.path, "src/c.rs", "work\n");
+    let sealed = world.run.seal(&ask, &workspace).await.unwrap();
+    let sealed = crate::world::candidate(sealed);
+    world.run.release(&world.run_id(), &task("t").id).await.unwrap();
+    let kept = "refs/orchestrator/r/kept/t/1-1";
+    assert_eq!(world.show(&format!("{kept}:target/report/a.xml")), "text");
+    assert_eq!(world.show(&format!("{kept}:data/runs.sqlite")), "text");
+    let files = crate::world::git(&world.repo, ["ls-tree", "-r", "--name-only", kept]);
+    assert!(!files.contains("target/debug"), "{files}");
+    let files =
+        crate::world::git(&world.repo, ["ls-tree", "-r", "--name-only", sealed.change.as_str()]);
+    assert!(files.contains("src/c.rs") && !files.contains("sqlite"), "{files}");
+}
