@@ -110,7 +110,7 @@ impl Stage {
             StageKind::Run => self.work().await,
             StageKind::Verify => {
                 let candidate = self.candidate()?;
-                Ok(Ended::of(self.verify(candidate).await?))
+                Ok(Ended::of(self.verify(candidate, &self.cancel).await?))
             }
             StageKind::Review => self.review().await,
             StageKind::Integrate => self.integrate().await,
@@ -160,9 +160,14 @@ impl Stage {
     }
 
     /// Judges a change by the task's command, in a workspace that holds it and nothing else.
-    pub(super) async fn verify(&self, candidate: &Candidate) -> Result<StageEnd, PortError> {
+    pub(super) async fn verify(
+        &self,
+        candidate: &Candidate,
+        cancel: &CancellationToken,
+    ) -> Result<StageEnd, PortError> {
         let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
         let cx = self.context(workspace.clone(), "").await?;
+        let cx = StageContext { cancel: cancel.clone(), ..cx };
         let end = self.ports.verifier.verify(&cx).await;
         if end.outcome != Outcome::Passed {
             return Ok(end);

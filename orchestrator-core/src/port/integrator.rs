@@ -9,6 +9,10 @@ use crate::task::TaskSpec;
 
 /// Merges candidates into the target, each at most once.
 ///
+/// Several may be under way at once, each built on the one before it, which is not merged yet: then
+/// each waits for its [`turn`](Self::turn), and has to be proposed again when what it was built on is
+/// given up.
+///
 /// The driver calls [`fence`](Self::fence) at the start of each grant of a task, commits the intent
 /// between [`propose`](Self::propose) and [`apply`](Self::apply), and after an interruption asks
 /// [`is_merged`](Self::is_merged) once the fence of the new lease stands.
@@ -33,6 +37,29 @@ pub trait Integrator: Send + Sync {
         token: FencingToken,
         candidate: &Candidate,
     ) -> Result<Proposal, PortError>;
+
+    /// Waits until all that the proposal was built on is merged. `false` when some of it was given up:
+    /// the proposal has lapsed, and has to be made again.
+    ///
+    /// # Errors
+    /// [`PortError`] when it cannot be found out.
+    async fn turn(
+        &self,
+        run: &RunId,
+        task: &TaskId,
+        token: FencingToken,
+        intent: &MergeIntent,
+    ) -> Result<bool, PortError> {
+        // Where each proposal is built on the target itself, its turn has come.
+        let _ = (run, task, token, intent);
+        Ok(true)
+    }
+
+    /// Gives up what was proposed under this lease, if it is not merged; what was built on it lapses.
+    /// The driver calls this when a proposal turns out bad, and at the end of the stage in any case.
+    fn withdraw(&self, run: &RunId, task: &TaskId, token: FencingToken) {
+        let _ = (run, task, token);
+    }
 
     /// Moves the target as intended, if the fence of the task is `token` and the target stands
     /// where the intent says.
