@@ -13,6 +13,7 @@ use crate::names::{
     ATTEMPT_TRAILER, CANDIDATE_TRAILER, COST_TRAILER, Oid, RUN_TRAILER, TASK_TRAILER,
     TOKEN_TRAILER, message,
 };
+use crate::queue::{Entry, Fate};
 use crate::repository::Ref;
 use crate::run::{GitRun, Inner, Strategy};
 
@@ -28,6 +29,7 @@ impl Integrator for GitRun {
         token: FencingToken,
     ) -> Result<(), PortError> {
         self.0.check_run(run)?;
+        self.0.queue.withdraw_before(&task.slug(), token);
         Ok(self.0.raise_fence(task, token).await?)
     }
 
@@ -39,7 +41,22 @@ impl Integrator for GitRun {
         candidate: &Candidate,
     ) -> Result<Proposal, PortError> {
         self.0.check_run(run)?;
-        Ok(self.0.propose_merge(task, token, candidate).await?)
+        Ok(self.0.propose_in_turn(task, token, candidate).await?)
+    }
+
+    async fn turn(
+        &self,
+        run: &RunId,
+        _: &TaskId,
+        _: FencingToken,
+        intent: &MergeIntent,
+    ) -> Result<bool, PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.queue.decided(&Oid::of(&intent.onto)?).await == Fate::Merged)
+    }
+
+    fn withdraw(&self, _: &RunId, _: &TaskId, token: FencingToken) {
+        self.0.queue.withdraw(token);
     }
 
     async fn apply(
@@ -50,7 +67,13 @@ impl Integrator for GitRun {
         intent: &MergeIntent,
     ) -> Result<Applied, PortError> {
         self.0.check_run(run)?;
-        Ok(self.0.apply_merge(task, token, intent).await?)
+        let applied = self.0.apply_merge(task, token, intent).await?;
+        match applied {
+            Applied::Merged => self.0.queue.merged(token),
+            // What was built on it will not come either.
+            Applied::Moved | Applied::Fenced => self.0.queue.withdraw(token),
+        }
+        Ok(applied)
     }
 
     async fn is_merged(&self, change: &ChangeId) -> Result<bool, PortError> {
@@ -130,16 +153,61 @@ impl Inner {
         Ok(token)
     }
 
-    async fn propose_merge(
+    /// Proposes a merge on top of the last one under way, or of the branch.
+    async fn propose_in_turn(
         &self,
         task: &TaskSpec,
         token: FencingToken,
         candidate: &Candidate,
     ) -> Result<Proposal, GitError> {
         self.make_branch().await?;
+        let window = self.config.window;
+        if window < 2 {
+            let onto = self.branch_tip().await?;
+            return self.propose_merge(task, token, candidate, onto).await;
+        }
+        self.queue.withdraw(token);
+        loop {
+            self.queue.room(window).await;
+            let proposing = self.proposing.lock().await;
+            let (under_way, last) = self.queue.last();
+            if under_way >= window {
+                continue;
+            }
+            let is_on_branch = last.is_none();
+            let onto = match last {
+                Some(last) => last,
+                None => self.branch_tip().await?,
+            };
+            let proposal = self.propose_merge(task, token, candidate, onto.clone()).await?;
+            let Proposal::Clean { intent, .. } = &proposal else {
+                drop(proposing);
+                // It says nothing when what it was tried on never comes.
+                if is_on_branch || self.queue.decided(&onto).await == Fate::Merged {
+                    return Ok(proposal);
+                }
+                continue;
+            };
+            let head = Oid::of(&intent.merged)?;
+            if self.queue.push(Entry { task: task.id.slug(), token, onto, head }, is_on_branch) {
+                return Ok(proposal);
+            }
+        }
+    }
+
+    async fn branch_tip(&self) -> Result<Oid, GitError> {
+        let tip = self.git.tip(&self.integration).await?;
+        tip.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })
+    }
+
+    async fn propose_merge(
+        &self,
+        task: &TaskSpec,
+        token: FencingToken,
+        candidate: &Candidate,
+        onto: Oid,
+    ) -> Result<Proposal, GitError> {
         let (change, base) = (Oid::of(&candidate.change)?, Oid::of(&candidate.base)?);
-        let onto = self.git.tip(&self.integration).await?;
-        let onto = onto.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
         let (onto_tree, tree) = (self.git.tree_of(&onto).await?, self.git.tree_of(&change).await?);
         if onto == base && (tree != onto_tree || self.config.allow_empty) {
             // The candidate stands on the target already, and may be the one commit that is wanted.
@@ -247,9 +315,7 @@ impl Inner {
             if self.git.tip(&fence).await?.as_ref() != Some(&blob) {
                 return Ok(Applied::Fenced);
             }
-            let branch = self.git.tip(&self.integration).await?;
-            let branch =
-                branch.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })?;
+            let branch = self.branch_tip().await?;
             if branch != onto {
                 // A transaction may have gone through and its answer been lost.
                 let is_in = self.git.is_ancestor(merged.as_str(), branch.as_str()).await?;

@@ -37,6 +37,7 @@ mod names;
 mod objects;
 mod pool;
 mod preflight;
+mod queue;
 mod refs;
 mod repository;
 mod rules;

@@ -14,6 +14,7 @@ use crate::error::GitError;
 use crate::exec::Caller;
 use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
+use crate::queue::Queue;
 use crate::repository::Git;
 use crate::rules::listed;
 
@@ -44,6 +45,10 @@ pub struct GitConfig {
     /// The branch that changes are merged into; otherwise `orchestrator/<run>`. Made from the
     /// target where it is missing.
     pub integration: Option<String>,
+    /// How many merges may be under way at once, each verified on top of the one before it; 1 has
+    /// each wait for none, and be verified on the branch as it is. The limit of the pool that the
+    /// integrate stage takes its permits from says how many verify at once, so it should be as much.
+    pub window: usize,
     /// What a merge looks like.
     pub strategy: Strategy,
     /// The subject of commits, in which `{task}`, `{run}` and `{attempt}` stand for those.
@@ -95,6 +100,7 @@ impl GitConfig {
             worktrees_root,
             target: None,
             integration: None,
+            window: 1,
             strategy: Strategy::Squash,
             subject: "task {task}".to_owned(),
             keep_ignored: None,
@@ -167,6 +173,10 @@ pub(crate) struct Inner {
     pub(crate) adding: tokio::sync::Mutex<()>,
     /// The numbers in the blobs of fences.
     fences: Mutex<HashMap<Oid, FencingToken>>,
+    /// The merges under way, where several are at once.
+    pub(crate) queue: Queue,
+    /// Proposals are made one after the other, so that each is built on the one before.
+    pub(crate) proposing: tokio::sync::Mutex<()>,
     /// What the repository's configuration ran when a workspace was opened.
     programs: Mutex<HashMap<String, BTreeMap<String, String>>>,
 }
@@ -222,6 +232,8 @@ impl GitRun {
             places: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             fences: Mutex::default(),
+            queue: Queue::default(),
+            proposing: tokio::sync::Mutex::default(),
             programs: Mutex::default(),
         })))
     }

@@ -11,5 +11,6 @@ mod merging;
 mod opening;
 mod pool;
 mod sealing;
+mod window;
 mod workspaces;
 mod world;
