@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::Usd;
-use orchestrator_process::Environment;
+use orchestrator_process::{Confinement, Environment};
 
 use crate::account::Account;
 use crate::agent::AgentConfig;
@@ -84,6 +84,10 @@ pub struct ClaudeConfig {
     pub review_rounds_max: NonZeroU32,
     /// Where findings go that do not block a merge: a file for each.
     pub follow_ups: Option<PathBuf>,
+    /// What the program, with all that it starts, may use and where it may reach. In a sandbox it
+    /// may write to the workspace, to its own home and to a directory for temporary files, and to
+    /// what is named here.
+    pub confinement: Confinement,
     /// How many programs start at the same time; clones share it.
     pub starts: Starts,
     /// What is known of the account, shared by all runs of the host.
@@ -118,6 +122,7 @@ impl ClaudeConfig {
             resume_rejected: common.resume_rejected,
             review_rounds_max: common.review_rounds_max,
             follow_ups: None,
+            confinement: common.confinement,
             starts: common.starts,
             account: None,
         }
@@ -138,6 +143,7 @@ impl ClaudeConfig {
             resume_rejected: self.resume_rejected,
             review_rounds_max: self.review_rounds_max,
             follow_ups: self.follow_ups.clone(),
+            confinement: self.confinement.clone(),
             starts: self.starts.clone(),
             account: self.account.clone(),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::Usd;
+use orchestrator_process::Confinement;
 
 use crate::account::Account;
 use crate::prompt::{Documents, Templates};
@@ -41,6 +42,10 @@ pub struct AgentConfig {
     pub review_rounds_max: NonZeroU32,
     /// Where findings go that do not block a merge: a file for each.
     pub follow_ups: Option<PathBuf>,
+    /// What a program, with all that it starts, may use and where it may reach. In a sandbox it may
+    /// write to the workspace, to its own home and to a directory for temporary files, and to what
+    /// is named here.
+    pub confinement: Confinement,
     /// How many programs start at the same time; clones share it.
     pub starts: Starts,
     /// What is known of the account, shared by all runs of the host.
@@ -64,6 +69,7 @@ impl Default for AgentConfig {
             resume_rejected: true,
             review_rounds_max: NonZeroU32::MIN.saturating_add(3),
             follow_ups: None,
+            confinement: Confinement::none(),
             starts: Starts::default(),
             account: None,
         }

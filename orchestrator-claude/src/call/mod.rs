@@ -9,7 +9,9 @@ use std::{fs, io};
 
 use orchestrator_core::port::StageContext;
 use orchestrator_core::{BlobHash, Cost, Outcome, SessionId, Usd, WallTime};
-use orchestrator_process::{End, Limits, Marker, Program, SpawnError, run};
+use orchestrator_process::{
+    Confinement, End, Environment, Limits, Marker, Program, SandboxMode, SpawnError, run,
+};
 use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -115,10 +117,12 @@ impl Call<'_> {
         if turn.is_none() {
             return Ok(called);
         }
+        let (confinement, environment) = self.confined(prepared.environment)?;
         let program = Program::new(&prepared.program)
             .args(&prepared.args)
             .cwd(&self.cx.workspace.path)
-            .environment(prepared.environment)
+            .environment(environment)
+            .confinement(confinement)
             .stdin_file(&prompt)
             .stdout_file(&stdout)
             .stderr_file(called.files.path("stderr", "txt"))
@@ -131,6 +135,21 @@ impl Call<'_> {
         called.finished(ended, stop);
         self.note_limit(&called);
         Ok(called)
+    }
+
+    /// Where the program may write, in a sandbox: not to what the orchestrator keeps.
+    fn confined(&self, mut environment: Environment) -> io::Result<(Confinement, Environment)> {
+        let mut confinement = self.config.confinement.clone();
+        if confinement.sandbox.mode == SandboxMode::Off {
+            return Ok((confinement, environment));
+        }
+        let temporary = std::path::absolute(&self.cx.dir)?.join("tmp");
+        fs::create_dir_all(&temporary)?;
+        let (workspace, home) = (self.cx.workspace.path.clone(), self.home.to_owned());
+        environment.set("TMPDIR", &temporary);
+        environment.set("CLAUDE_CODE_TMPDIR", &temporary);
+        confinement.sandbox.write.extend([workspace, home, temporary]);
+        Ok((confinement, environment))
     }
 
     /// The limit of money that is kept for the program, when it does not keep one by itself.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
-use orchestrator_core::{Cost, Finding, Judgement, Outcome, Severity, Usd, Verdict};
+use orchestrator_core::{Cost, Finding, Judgement, Outcome, Severity, StageName, Usd, Verdict};
 use tokio::task::JoinSet;
 
 use crate::call::sum;
@@ -58,7 +58,12 @@ impl Panel {
         let share = u64::try_from(members.get()).unwrap_or(u64::MAX);
         own.stage.cap = Usd(cx.stage.cap.0 / share);
         own.dir = cx.dir.join(format!("reviewer-{number}"));
-        own.workspace.aside = cx.workspace.aside.join(format!("reviewer-{number}"));
+        // Its rounds are kept by the name of its stage.
+        if let Ok(name) = StageName::parse(&format!("{}-{number}", cx.stage.name)) {
+            own.stage.name = name;
+        } else {
+            own.workspace.aside = cx.workspace.aside.join(format!("reviewer-{number}"));
+        }
         own
     }
 

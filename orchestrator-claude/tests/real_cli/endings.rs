@@ -8,7 +8,9 @@ use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
 use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
 use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd};
-use orchestrator_process::Environment;
+use orchestrator_process::{
+    Confinement, Confiner as _, Environment, LocalConfiner, Sandbox, SandboxMode,
+};
 use serde_json::{Value, json};
 
 use crate::support::{Place, change};
@@ -278,4 +280,26 @@ async fn work_that_is_left_running_holds_nothing_up_and_is_ended() {
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(place.processes().is_empty(), "{:?}", place.processes());
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn in_a_sandbox_the_kernel_keeps_it_from_writing_elsewhere() {
+    let outside = tempfile::tempdir().unwrap();
+    let target = outside.path().join("escaped");
+    let rules = vec![
+        Rule::new(bash("echo inside > made.txt && mktemp")).turn(0),
+        Rule::new(bash(&format!("echo outside > {}", target.display()))).turn(1),
+        Rule::new(Reply::text("Done.")),
+    ];
+    let Some((place, api, mut config)) = set_up(StageKind::Run, "sandbox", rules) else { return };
+    config.policy = Policy::sandboxed();
+    config.confinement = Confinement::none().with_sandbox(Sandbox::new(SandboxMode::Prefer));
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    assert_eq!(std::fs::read_to_string(place.file("made.txt")).unwrap(), "inside\n");
+    let last = api.requests().last().unwrap().body["messages"].to_string();
+    if LocalConfiner::detected().abilities().write.is_ok() {
+        assert!(!target.exists(), "{last}");
+        assert!(last.contains("Permission denied"), "{last}");
+    }
 }

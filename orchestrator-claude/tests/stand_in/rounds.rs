@@ -3,8 +3,8 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, Panel, PanelRule};
-use orchestrator_core::port::{Change, Review, Reviewer};
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, Panel, PanelRule};
+use orchestrator_core::port::{Change, Review, Reviewer, Runner as _};
 use orchestrator_core::testing::Scripted;
 use orchestrator_core::{
     ChangeId, Cost, Interruption, Judgement, Outcome, Severity, StageEnd, StageKind, Usd, Verdict,
@@ -216,6 +216,51 @@ async fn several_reviewers_judge_by_a_rule() {
     let down = scripted(|| StageEnd::interrupted(Interruption::Overload));
     let review = panel(all, down).and(yes()).review(&place.cx, &change()).await;
     assert!(matches!(review.judgement, Err(Outcome::Interrupted { .. })));
+}
+
+#[tokio::test]
+async fn what_the_author_says_to_a_finding_is_shown_as_a_claim() {
+    let mut court = Court::new("claims");
+    let change = candidate("c1", &[part("src/lib.rs", "one")]);
+    let reject = judge("REJECT", &blocking("it subtracts"), None);
+    court.review(&reject, &change).await.judgement.unwrap();
+    court.place.next_attempt("F1");
+    // The run stage of this attempt changed nothing, and said why.
+    let script = "#!/bin/sh\necho '{\"type\":\"result\",\"subtype\":\"success\",\"is_error\":false,\"result\":\"F1 is wrong: the sign is that of INTERFACES.md.\"}'\n";
+    let reviewer = read(&court.config.program);
+    std::fs::write(&court.config.program, script).unwrap();
+    ClaudeRunner::new(court.config.clone()).run(&court.place.cx).await;
+    std::fs::write(&court.config.program, reviewer).unwrap();
+    court.place.next_grant(None);
+    let met = judge("APPROVE", "", Some(r#"{"id":"F1","met":true,"why":"the sign is so"}"#));
+    std::fs::write(court.place.beside("answer"), met).unwrap();
+    let reviewer: Arc<dyn Reviewer> = Arc::new(ClaudeReviewer::new(court.config.clone()));
+    let review = reviewer.review(&court.place.cx, &change).await;
+    assert_eq!(review.judgement.unwrap().verdict, Verdict::Approve);
+    let prompt = court.prompt();
+    assert!(
+        prompt.contains("It is a claim") && prompt.contains("F1 is wrong: the sign"),
+        "{prompt}"
+    );
+}
+
+#[tokio::test]
+async fn p16_what_is_kept_beside_the_workspace_may_be_anything() {
+    let mut court = Court::new("kept");
+    let change = candidate("c1", &[part("src/lib.rs", "one")]);
+    let reject = judge("REJECT", &blocking("m"), None);
+    court.review(&reject, &change).await.judgement.unwrap();
+    let aside = &court.place.cx.workspace.aside.clone();
+    std::fs::write(aside.join("last-attempt.json"), "{\"attempt\": 4294967295").unwrap();
+    for entry in std::fs::read_dir(aside).unwrap() {
+        std::fs::write(entry.unwrap().path(), "[\"\\ud800").unwrap();
+    }
+    court.place.next_attempt("F1");
+    // It reads everything again, and asks of nothing that it has forgotten.
+    let approve = judge("APPROVE", "", None);
+    let judgement = court.review(&approve, &change).await.judgement.unwrap();
+    assert_eq!(judgement.verdict, Verdict::Approve);
+    assert!(court.prompt().contains("+one"));
 }
 
 #[tokio::test]
