@@ -209,7 +209,8 @@ fn the_cost_is_that_of_this_run_in_both_versions() {
         // The new version's total has doubled then, the old one's has not.
         assert_eq!(cost(version, "resume_cost_stream.2"), known, "{version}");
     }
-    // A fork of a conversation of $0.54 that costs as much again.
+    // A fork of a conversation that costs as much again: $0.54, and $0.55 by the old prices.
+    assert_eq!(cost(OLD, "fork_cost_stream"), Cost::Known(Usd(550_000)));
     assert_eq!(cost(NEW, "fork_cost_stream"), Cost::Known(Usd(540_000)));
     // Several final lines.
     assert_eq!(cost(NEW, "background_finishes"), Cost::Known(Usd(2_400)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
+use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
 use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd};
 use orchestrator_process::{
@@ -151,6 +151,34 @@ async fn a_usage_limit_in_the_middle_of_the_work_is_waited_for_and_the_work_goes
     assert_eq!((again.outcome, again.session), (Outcome::Passed, end.session));
     assert!(api.requests().last().unwrap().turn >= 1);
     assert!(place.file("a.txt").exists());
+}
+
+#[tokio::test]
+async fn the_account_file_learns_how_much_of_its_windows_is_used() {
+    let reply = Reply::text("Done.")
+        .header("anthropic-ratelimit-unified-status", "allowed")
+        .header("anthropic-ratelimit-unified-reset", "${now+7200}")
+        .header("anthropic-ratelimit-unified-representative-claim", "five_hour")
+        .header("anthropic-ratelimit-unified-5h-status", "allowed")
+        .header("anthropic-ratelimit-unified-5h-reset", "${now+7200}")
+        .header("anthropic-ratelimit-unified-5h-utilization", "0.85")
+        .header("anthropic-ratelimit-unified-7d-status", "allowed")
+        .header("anthropic-ratelimit-unified-7d-reset", "${now+302400}")
+        .header("anthropic-ratelimit-unified-7d-utilization", "0.4");
+    let rules = vec![Rule::new(reply)];
+    let Some((place, api, mut config)) = set_up(StageKind::Run, "windows", rules) else { return };
+    by_token(&mut config, &api);
+    let account = Account::at(place.beside("account.json"));
+    config.account = Some(account.clone().leaving(0.2));
+    let runner = ClaudeRunner::new(config);
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    let state = account.state().unwrap();
+    let windows: Vec<_> = state.windows().map(|(name, window)| (name, window.used)).collect();
+    assert_eq!(windows, [("five_hour", 0.85), ("seven_day", 0.4)]);
+    // A fifth of each is the person's, and of one of them less is left.
+    let end = runner.run(&place.cx).await;
+    assert_eq!(interrupted(&end.outcome), Some(Interruption::UsageLimit), "{end:?}");
+    assert_eq!(api.requests().len(), 1);
 }
 
 #[tokio::test]
