@@ -155,8 +155,8 @@ impl Driver {
 
     fn claim(&mut self) {
         let answer = self.submit(&Command::Claim { owner: owner().id });
-        let Answer::Granted(grant) = answer else { panic!("{answer:?}") };
-        self.grant = Some(*grant);
+        let Answer::Granted { task, .. } = answer else { panic!("{answer:?}") };
+        self.grant = self.engine.grant(task);
     }
 
     fn submit(&mut self, command: &Command) -> Answer {
@@ -175,7 +175,7 @@ impl Driver {
 fn report(engine: &Engine, grant: Grant) -> StageReport {
     StageReport {
         run: engine.id().clone(),
-        task: grant.task,
+        task: grant.number,
         stage: grant.stage,
         attempt: grant.attempt,
         token: grant.token,
