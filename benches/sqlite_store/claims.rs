@@ -149,7 +149,7 @@ impl Driver {
 
     fn step(&mut self) {
         let grant = self.grant.take().unwrap();
-        self.submit(&Command::Report(Box::new(report(&self.engine, grant))));
+        self.submit(&Command::Report(Box::new(report(&self.engine, &grant))));
         self.claim();
     }
 
@@ -172,7 +172,7 @@ impl Driver {
     }
 }
 
-fn report(engine: &Engine, grant: Grant) -> StageReport {
+fn report(engine: &Engine, grant: &Grant) -> StageReport {
     StageReport {
         run: engine.id().clone(),
         task: grant.number,
