@@ -62,8 +62,8 @@ pub use self::{
     },
     policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{
-        Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, Phase, PlanRef,
-        PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
+        Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, PassedOver, Phase,
+        PlanRef, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
     },
     retry::{RetryRules, signature},
     scope::{InvalidScope, SCOPE_PATTERN_BYTES_MAX, SCOPE_PATTERNS_MAX, Scope, ScopeMatcher},

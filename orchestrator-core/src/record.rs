@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{
-    BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, Seq, SessionId, TaskId,
+    BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, Seq, SessionId, TaskId, TaskNo,
 };
 use crate::lease::{Lease, Owner};
 use crate::money::Usd;
@@ -202,8 +202,26 @@ pub struct RunRecord {
     pub plans: Vec<PlanRef>,
     /// Attempts in a row that failed at their first stage; a question is no failure.
     pub first_stage_failures: u32,
+    /// The task that has waited longest among those that others may keep from what they need, and
+    /// how often that happened.
+    pub passed_over: Option<PassedOver>,
     /// How many tasks are in which phase.
     pub counts: Counts,
+}
+
+/// A task that waits while others are granted what it needs.
+///
+/// Only a task that needs several things at once can wait without end while they come and go: more
+/// than one permit, or a scope with parts that others hold one by one. Of those that are ready the
+/// one that has been in its phase for longest is counted, and after
+/// [`RetryRules::passed_over_max`] grants what it needs is kept for it. So each waits for at most that many grants for itself, and as many for
+/// each that was there before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver {
+    /// The task.
+    pub task: TaskNo,
+    /// Grants to others that took a permit or a part of the scope that it needs.
+    pub times: u32,
 }
 
 /// A plan of a run.

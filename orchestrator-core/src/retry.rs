@@ -25,6 +25,10 @@ pub struct RetryRules {
     /// Attempts in a row that fail at their first stage, with none passing it in between, after
     /// which the run parks; 0 is never.
     pub first_stage_failures_max: u32,
+    /// Grants that may take from a waiting task what it needs before that is kept for it; see
+    /// [`PassedOver`](crate::PassedOver).
+    #[serde(default = "passed_over_max")]
+    pub passed_over_max: u32,
     /// Spreads the waits; the same seed gives the same waits.
     pub seed: u64,
 }
@@ -38,9 +42,15 @@ impl Default for RetryRules {
             backoff_max: Duration::from_secs(600),
             same_failure_escalates: true,
             first_stage_failures_max: 5,
+            passed_over_max: passed_over_max(),
             seed: 0,
         }
     }
+}
+
+/// Where nobody says it.
+const fn passed_over_max() -> u32 {
+    32
 }
 
 impl RetryRules {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use orchestrator_core::{
     AGENTS, Answer, Candidate, Cause, ChangeId, ClockReading, Command, CommandId, Cost,
     EVENT_BYTES_MAX, Engine, EventKind, FencingToken, Grant, Interruption, Outcome, Owner, OwnerId,
-    ParkReason, Phase, Plan, PoolName, Reason, Restart, RetryRules, RunId, RunState, StageReport,
-    TaskId, TaskSpec, Timestamp, Usd, VerifyCommand, WallTime,
+    ParkReason, Phase, Pipeline, Plan, PoolName, Reason, Restart, RetryRules, RunId, RunState,
+    Scope, StageKind, StageReport, StageSpec, TaskId, TaskSpec, Timestamp, Usd, VerifyCommand,
+    WallTime,
 };
 
 fn id(text: &str) -> TaskId {
@@ -289,4 +290,84 @@ fn p10_what_is_left_of_a_small_budget_is_the_cap_of_the_next_stage() {
     world.tell(&Command::Settle);
     let state = world.engine.run().unwrap().state.clone();
     assert_eq!(state, RunState::Parked { reason: ParkReason::Budget });
+}
+
+/// One task that needs much, and many that need a part of it and go first.
+fn crowd(with: impl Fn(&mut TaskSpec, u32)) -> Plan {
+    let mut plan = Plan::default();
+    for number in 0..100_u32 {
+        let mut spec = TaskSpec::new(id(&format!("t{number}")));
+        spec.priority = i32::from(number > 0);
+        with(&mut spec, number);
+        plan.tasks.push(spec);
+    }
+    let one_stage = Pipeline::new(vec![StageSpec::of(StageKind::Run)]).unwrap();
+    plan.pipelines.insert("default".parse().unwrap(), one_stage);
+    plan.pools.insert(PoolName::parse(AGENTS).unwrap(), 2);
+    plan
+}
+
+/// Ends the older of two stages under way again and again; how many were granted before `t0`.
+fn granted_before(world: &mut World) -> Option<u32> {
+    let mut live = std::collections::VecDeque::new();
+    let mut granted = 0;
+    loop {
+        while let Some(grant) = world.claim() {
+            if grant.task == id("t0") {
+                return Some(granted);
+            }
+            granted += 1;
+            live.push_back(grant);
+        }
+        let grant = live.pop_front()?;
+        world.report(&grant, Outcome::Passed);
+    }
+}
+
+#[test]
+fn p12_a_task_whose_scope_is_held_in_parts_gets_it_after_so_many_grants() {
+    let plan = crowd(|spec, number| {
+        let path = ["src/a", "src/b"][number as usize % 2];
+        spec.scope = Scope::parse([if number == 0 { "src" } else { path }]).ok();
+    });
+    let before = granted_before(&mut World::new(plan)).unwrap();
+    assert_eq!(before, RetryRules::default().passed_over_max, "and not after all of the others");
+}
+
+#[test]
+fn p12_a_task_that_needs_two_permits_gets_them_though_one_at_a_time_is_free() {
+    let agents = || PoolName::parse(AGENTS).unwrap();
+    let plan = crowd(|spec, number| {
+        if number == 0 {
+            spec.needs.insert(agents(), std::num::NonZeroU32::new(2).unwrap());
+        }
+    });
+    let mut world = World::new(plan.clone());
+    assert_eq!(granted_before(&mut world), Some(RetryRules::default().passed_over_max));
+    // Where it can never be served, nothing is kept for it.
+    let mut world = World::new(plan);
+    world.tell(&Command::LimitPool { pool: agents(), limit: 1 });
+    assert_eq!(granted_before(&mut world), None);
+    assert_eq!(world.engine.run().unwrap().counts.done, 99);
+}
+
+#[test]
+fn p12_a_task_that_leaves_what_it_needs_to_another_says_so() {
+    let plan = crowd(|spec, number| {
+        let path = ["src/a", "src/b"][number as usize % 2];
+        spec.scope = Scope::parse([if number == 0 { "src" } else { path }]).ok();
+    });
+    let mut world = World::new(plan);
+    let mut live = Vec::new();
+    for _ in 0..RetryRules::default().passed_over_max {
+        live.extend(world.claim());
+        if live.len() > 1 {
+            world.report(&live.remove(0), Outcome::Passed);
+        }
+    }
+    assert_eq!(world.claim(), None, "a part is free, and kept");
+    let kept = Reason::KeptFor { task: id("t0") };
+    let reasons = |task: &str| world.engine.explain(Timestamp(0), &id(task));
+    assert!(reasons("t99").contains(&kept), "{:?}", reasons("t99"));
+    assert!(!reasons("t0").contains(&kept), "{:?}", reasons("t0"));
 }

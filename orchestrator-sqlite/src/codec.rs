@@ -39,6 +39,7 @@ pub(crate) fn read_run(row: &Row<'_>) -> Result<(Seq, RunRecord), StoreError> {
         first_stage_failures: fields.int()?,
         rules: fields.json()?,
         anchor: fields.opt_json()?,
+        passed_over: fields.opt_json()?,
         plans: Vec::new(),
     };
     Ok((seq, record))
@@ -77,6 +78,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
         anchor,
         plans: _,
         first_stage_failures,
+        passed_over,
         counts,
     } = record;
     let (state, reason) = match state {
@@ -104,6 +106,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
     row.extend(counts.map(|count| int(u64::from(count))));
     row.push(int(u64::from(*first_stage_failures)));
     row.extend([json(rules), anchor.as_ref().map_or(NULL, json)]);
+    row.push(passed_over.as_ref().map_or(NULL, json));
     row
 }
 

@@ -57,6 +57,7 @@ pub(crate) const RUNS: Table = Table {
         "first_stage_failures",
         "rules",
         "anchor",
+        "passed_over",
     ],
 };
 

@@ -83,6 +83,11 @@ pub enum Reason {
         /// What is left.
         left: Usd,
     },
+    /// What it needs is kept for another task, which others were granted too often before.
+    KeptFor {
+        /// The other task.
+        task: TaskId,
+    },
     /// The run grants nothing.
     RunNotActive {
         /// What the run is.
@@ -109,6 +114,9 @@ impl fmt::Display for Reason {
             Self::ScopeHeld { by } => write!(f, "`{by}` holds a scope that overlaps its own"),
             Self::Budget { needs, left } => {
                 write!(f, "its stage may spend {needs}, and {left} of the budget is left")
+            }
+            Self::KeptFor { task } => {
+                write!(f, "what it needs is kept for `{task}`, which has waited for too long")
             }
             Self::RunNotActive { state } => write!(f, "the run is {state}"),
             Self::Ready => write!(f, "nothing holds it"),
@@ -310,6 +318,11 @@ impl Engine {
         if !self.table.hot(number).holds_scope() {
             let holders = self.scope_holders(number);
             reasons.extend(holders.map(|by| Reason::ScopeHeld { by: self.specs.id(by).clone() }));
+        }
+        if let Some(other) = self.kept_for(now, run)
+            && self.is_kept_from(number, class, other)
+        {
+            reasons.push(Reason::KeptFor { task: self.specs.id(other).clone() });
         }
         if reservation(run, class.cap).is_none() {
             let left = run.budget.unwrap_or_default().minus(run.spent).minus(run.reserved);

@@ -98,6 +98,12 @@ impl Engine {
                 queued[*task as usize] = number;
             }
         }
+        let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
+            hot.is_ready() && self.index.wide.contains(&(hot.since(), *number))
+        });
+        if wide.count() != self.index.wide.len() {
+            faults.push(format!("{:?} need much and are not all ready", self.index.wide));
+        }
         let mut timers = 0;
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
             let is_queued = queued[number as usize] != NONE;

@@ -9,7 +9,7 @@ use crate::command::{Answer, Command, Refusal};
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::port::Commit;
-use crate::record::{Counts, OwnerRecord, PoolRecord, Records, RunRecord};
+use crate::record::{Counts, OwnerRecord, PassedOver, PoolRecord, Records, RunRecord};
 use crate::time::Timestamp;
 
 /// What was decided since the last commit.
@@ -45,6 +45,7 @@ struct Sums {
     spent: Usd,
     reserved: Usd,
     first_stage_failures: u32,
+    passed_over: Option<PassedOver>,
     counts: Counts,
 }
 
@@ -56,6 +57,7 @@ impl Sums {
             spent: run.spent,
             reserved: run.reserved,
             first_stage_failures: run.first_stage_failures,
+            passed_over: run.passed_over,
             counts: run.counts,
         }
     }
@@ -66,6 +68,7 @@ impl Sums {
         run.spent = self.spent;
         run.reserved = self.reserved;
         run.first_stage_failures = self.first_stage_failures;
+        run.passed_over = self.passed_over;
         run.counts = self.counts;
     }
 }

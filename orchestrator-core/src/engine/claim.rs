@@ -59,16 +59,20 @@ impl Engine {
         if run.state != RunState::Active {
             return None;
         }
+        let kept_for = self.kept_for(now, run);
+        if let Some(task) = kept_for.filter(|task| self.could_run(now, run, *task)) {
+            let profile = self.specs.profile(task);
+            return Some((task, profile.pipeline.stage(self.table.hot(task).stage())?));
+        }
         let mut first: Option<Turn> = None;
         for class in &self.index.classes {
             if !class.ready.is_empty() && self.has_capacity(now, run, class) {
-                let turn =
-                    self.first_of(class).map(|(key, task)| (Reverse(class.stage), key, task));
-                first = earlier(first, turn);
+                let task = self.first_of(class, kept_for);
+                first = earlier(first, task.map(|(key, task)| (Reverse(class.stage), key, task)));
             }
         }
         for number in self.due(now) {
-            first = earlier(first, self.due_turn(now, run, number));
+            first = earlier(first, self.due_turn(now, run, number, kept_for));
         }
         let (_, _, number) = first?;
         let stage = self.specs.profile(number).pipeline.stage(self.table.hot(number).stage())?;
@@ -76,12 +80,26 @@ impl Engine {
     }
 
     /// The first task of a class that nothing keeps from its scope.
-    fn first_of(&self, class: &Class) -> Option<(u64, u32)> {
+    fn first_of(&self, class: &Class, kept_for: Option<u32>) -> Option<(u64, u32)> {
+        let fits = |task: u32| {
+            self.has_scope(task)
+                && kept_for.is_none_or(|other| !self.is_kept_from(task, class, other))
+        };
         let first = class.ready.first()?;
-        if self.has_scope(first.1) {
+        if fits(first.1) {
             return Some(first);
         }
-        class.ready.in_order().find(|(_, task)| self.has_scope(*task))
+        if kept_for.is_some_and(|task| self.has_scope(task) && self.takes_permits(class, task)) {
+            // No task of the class fits, but perhaps that one, which comes first of all then.
+            return None;
+        }
+        class.ready.in_order().find(|(_, task)| fits(*task))
+    }
+
+    /// Whether the task is ready and has all that it needs.
+    fn could_run(&self, now: Timestamp, run: &RunRecord, number: u32) -> bool {
+        let fits = |class| self.has_capacity(now, run, class) && self.has_scope(number);
+        self.table.hot(number).is_ready() && self.class(number).is_some_and(fits)
     }
 
     /// Moves aside what something keeps from its scope, so that no claim looks at it again before
@@ -111,10 +129,19 @@ impl Engine {
         self.index.timers.range(..=(now, u32::MAX)).map(|(_, number)| *number)
     }
 
-    fn due_turn(&self, now: Timestamp, run: &RunRecord, number: u32) -> Option<Turn> {
+    fn due_turn(
+        &self,
+        now: Timestamp,
+        run: &RunRecord,
+        number: u32,
+        kept_for: Option<u32>,
+    ) -> Option<Turn> {
         let hot = self.table.hot(number);
         let class = self.class(number)?;
-        let fits = hot.unmet == 0 && self.has_capacity(now, run, class) && self.has_scope(number);
+        let fits = hot.unmet == 0
+            && self.has_capacity(now, run, class)
+            && self.has_scope(number)
+            && kept_for.is_none_or(|other| !self.is_kept_from(number, class, other));
         fits.then(|| (Reverse(class.stage), self.index.key(&self.table, number), number))
     }
 
@@ -136,7 +163,7 @@ impl Engine {
     }
 
     /// Whether the task has its scope, or could have it.
-    fn has_scope(&self, number: u32) -> bool {
+    pub(super) fn has_scope(&self, number: u32) -> bool {
         self.table.hot(number).holds_scope() || self.index.locks.obstacle(number).is_none()
     }
 

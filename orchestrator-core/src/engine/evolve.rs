@@ -152,6 +152,7 @@ impl Engine {
             hard_stop: *hard_stop,
             reserved: *reserved,
         };
+        let had_scope = self.has(*task) && self.table.hot(task.0).holds_scope();
         self.change(*task, at, |task, cx| {
             task.stage = *stage;
             task.attempt = *attempt;
@@ -170,6 +171,9 @@ impl Engine {
             run.last_token = run.last_token.max(*token);
             run.reserved = run.reserved.plus(*reserved);
         });
+        if self.has(*task) {
+            self.note_passed_over(task.0, had_scope);
+        }
     }
 
     fn apply_passed(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
@@ -388,7 +392,7 @@ impl Engine {
     }
 
     /// Changes what the run adds up.
-    fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
+    pub(super) fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
         if let Some(run) = &mut self.run {
             self.batch.sums_change(run);
             change(run);
@@ -537,6 +541,7 @@ fn new_run(id: &RunId, rules: &RetryRules, at: Timestamp) -> RunRecord {
         anchor: None,
         plans: Vec::new(),
         first_stage_failures: 0,
+        passed_over: None,
         counts: Counts::default(),
     }
 }

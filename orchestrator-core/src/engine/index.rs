@@ -57,6 +57,8 @@ pub(super) struct Index {
     pub(super) blocked: u32,
     /// For each task its place among all by priority and rank; a lower one goes first.
     pub(super) order: Vec<u32>,
+    /// Tasks that are ready and need several things at once, those longest in their phase first.
+    pub(super) wide: BTreeSet<(Timestamp, u32)>,
     /// Lists that became free with the present change.
     freed: Vec<u32>,
 }
@@ -105,14 +107,28 @@ impl Index {
         key(order, table.hot(task).since())
     }
 
+    /// Whether others may take from the task what it needs, one part after the other.
+    fn is_wide(&self, table: &Table, class: u32, task: u32) -> bool {
+        let needs = &self.classes[class as usize].needs;
+        needs.len() > 1
+            || needs.iter().any(|(_, permits)| *permits > 1)
+            || (!table.hot(task).holds_scope() && self.locks.has_parts(task))
+    }
+
     /// Puts a task among what is ready.
     fn enter(&mut self, table: &mut Table, class: u32, task: u32) {
+        if self.is_wide(table, class, task) {
+            self.wide.insert((table.hot(task).since(), task));
+        }
         let key = self.key(table, task);
         self.classes[class as usize].ready.insert(key, task, &mut table.placer());
     }
 
     /// Takes a task out of what is ready, or from where it is parked.
     fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
+        if self.is_wide(table, class, task) {
+            self.wide.remove(&(table.hot(task).since(), task));
+        }
         let place = table.hot(task).slot;
         if self.locks.waits_in(task).is_some() {
             self.locks.unpark(task, class, place, &mut table.placer());
@@ -163,6 +179,7 @@ impl Index {
         self.timers.clear();
         self.hard_stops.clear();
         self.stopping.clear();
+        self.wide.clear();
         self.locks.clear();
         self.counts = Counts::default();
         self.blocked = 0;

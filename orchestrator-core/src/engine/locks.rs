@@ -40,6 +40,8 @@ struct Node {
     held: u32,
     /// How often it, or something below it, is held.
     below: u32,
+    /// Whether a scope covers something below it.
+    has_parts: bool,
 }
 
 /// What waits for one path: for the path itself (an even number), or for all that is below it.
@@ -58,10 +60,16 @@ struct Waiting {
 
 const ROOT: u32 = 0;
 
+impl Node {
+    const fn new(parent: u32) -> Self {
+        Self { parent, held: 0, below: 0, has_parts: false }
+    }
+}
+
 impl Default for Locks {
     fn default() -> Self {
         Self {
-            nodes: vec![Node { parent: NONE, held: 0, below: 0 }],
+            nodes: vec![Node::new(NONE)],
             children: BTreeMap::new(),
             scopes: Vec::new(),
             known: BTreeMap::new(),
@@ -110,7 +118,8 @@ impl Locks {
             let next = u32::try_from(self.nodes.len()).unwrap_or(NONE);
             let found = *self.children.entry((node, part.as_str().into())).or_insert(next);
             if found == next {
-                self.nodes.push(Node { parent: node, held: 0, below: 0 });
+                self.nodes.push(Node::new(node));
+                self.nodes[node as usize].has_parts = true;
             }
             node = found;
         }
@@ -120,6 +129,12 @@ impl Locks {
     fn nodes_of(&self, task: u32) -> &[u32] {
         let scope = self.scope_of.get(task as usize).copied().unwrap_or(NONE);
         self.scopes.get(scope as usize).map(|nodes| &**nodes).unwrap_or_default()
+    }
+
+    /// Whether a task's scope has parts that others may hold one by one.
+    pub(super) fn has_parts(&self, task: u32) -> bool {
+        let nodes = self.nodes_of(task);
+        nodes.len() > 1 || nodes.iter().any(|node| self.nodes[*node as usize].has_parts)
     }
 
     pub(super) fn has_scope(&self, task: u32) -> bool {

@@ -4,7 +4,7 @@
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
 //! `owner` (who drives, and what time does), `evolve`, `batch` (several commands as one commit,
-//! undone when it is refused), `ask` (questions), `audit`.
+//! undone when it is refused), `fairness` (what is kept for whom), `ask` (questions), `audit`.
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed), `locks` (scopes). Names are for the edge.
@@ -15,6 +15,7 @@ mod batch;
 mod claim;
 mod draft;
 mod evolve;
+mod fairness;
 mod heap;
 mod index;
 mod locks;

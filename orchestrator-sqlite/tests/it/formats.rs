@@ -49,7 +49,8 @@ async fn record() {
     Arc::into_inner(store).unwrap().close().await;
     fs::copy(fixture.path(), path).unwrap();
 }
-/// A file of format 1, as the program wrote that had no other.
+/// A file of format 1, as the program wrote that had no other; its tasks stand in the order of their
+/// numbers.
 const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
 
 /// Every value of every table of format 1.
@@ -72,7 +73,12 @@ async fn a_file_of_format_1_becomes_one_of_this_format_with_all_that_is_in_it() 
     assert!(before.iter().all(|(table, rows)| !rows.is_empty() || table == "plans"), "{before:?}");
 
     let store = fixture.sqlite().await;
-    assert_eq!(values(&fixture.shell()), before, "what was there is as it was");
+    let mut after = values(&fixture.shell());
+    for ((_, now), (_, then)) in after.iter_mut().zip(&before) {
+        // Columns that came later stand behind those that were there.
+        now.iter_mut().zip(then).for_each(|(now, then)| now.truncate(then.len()));
+    }
+    assert_eq!(after, before, "what was there is as it was");
     let run = run_id("all");
     assert_eq!(store.runs().await.unwrap(), [run.clone(), run_id("r")]);
     let loaded = store.load(&run).await.unwrap().unwrap();

@@ -17,8 +17,8 @@ use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::port::Commit;
 use crate::record::{
-    Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, Phase, PoolRecord,
-    Records, RunRecord, RunState, TaskRecord,
+    Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, PassedOver, Phase,
+    PoolRecord, Records, RunRecord, RunState, TaskRecord,
 };
 use crate::retry::RetryRules;
 use crate::time::{Anchor, ClockReading, Timestamp, WallTime};
@@ -84,6 +84,7 @@ pub fn run_record(name: &str) -> RunRecord {
         anchor: None,
         plans: Vec::new(),
         first_stage_failures: 0,
+        passed_over: None,
         counts: Counts::default(),
     }
 }
@@ -99,6 +100,7 @@ pub fn full_run_record(name: &str) -> RunRecord {
     run.reserved = Usd::dollars(7);
     run.driver = Some(owner_id("host/boot/1/2"));
     run.first_stage_failures = 2;
+    run.passed_over = Some(PassedOver { task: TaskNo(6), times: 31 });
     run.anchor = Some(anchor());
     run.counts = Counts {
         open: 1,

@@ -26,9 +26,14 @@ impl Model {
         if self.run_mut().driver.as_ref() != Some(owner) {
             return Err(format!("P1: `{owner}` was granted a stage and does not drive the run"));
         }
-        let first = self.can_run(now).into_iter().map(|place| self.order(place)).max();
+        let mut can_run = self.can_run(now);
+        // What is kept for a task is granted to it before anything else.
+        if let Some(kept_for) = self.kept_for(now).filter(|task| can_run.contains(task)) {
+            can_run = vec![kept_for];
+        }
+        let first = can_run.iter().map(|place| self.order(*place)).max();
         let place = self.place(&grant.task).ok_or("a task was granted that does not exist")?;
-        if !self.can_run(now).contains(&place) {
+        if !can_run.contains(&place) {
             return Err(format!("`{}` was granted and cannot run", grant.task));
         }
         if Some(self.order(place)) != first {
@@ -90,6 +95,7 @@ impl Model {
             reserved: grant.cap,
         };
         let has_scope = self.specs[place].0.scope.is_some();
+        let had_scope = self.tasks[place].holds_scope;
         let task = &mut self.tasks[place];
         task.attempt = grant.attempt;
         // Only what the same attempt left can be gone on with.
@@ -105,6 +111,7 @@ impl Model {
         run.last_token = grant.token;
         run.reserved = run.reserved.plus(grant.cap);
         run.last_at = now;
+        self.note_passed_over(place, had_scope);
     }
 
     /// Later stages first, then priority, then what the policy says.
@@ -145,15 +152,16 @@ impl Model {
             && self.pools.keys().all(has_permits)
             && (task.holds_scope || !self.is_scope_held(place))
             && self.reservation(place).is_some()
+            && self.kept_for(now).is_none_or(|other| !self.is_kept_from(place, other))
     }
 
-    fn is_met(&self, place: usize) -> bool {
+    pub(super) fn is_met(&self, place: usize) -> bool {
         self.specs[place].0.depends_on.iter().all(|from| {
             self.place(from).is_some_and(|at| matches!(self.tasks[at].phase, Phase::Done(_)))
         })
     }
 
-    fn is_scope_held(&self, place: usize) -> bool {
+    pub(super) fn is_scope_held(&self, place: usize) -> bool {
         let Some(scope) = &self.specs[place].0.scope else { return false };
         let mut others = self.tasks.iter().zip(&self.specs).enumerate();
         others.any(|(other, (task, (spec, _)))| {
@@ -167,7 +175,7 @@ impl Model {
     }
 
     /// One permit of its stage's pool, unless the task says how many, and what else it needs.
-    fn needs(&self, place: usize, pool: &PoolName) -> u64 {
+    pub(super) fn needs(&self, place: usize, pool: &PoolName) -> u64 {
         let own = self.stage(place).is_some_and(|stage| stage.pool == *pool);
         let said = self.specs[place].0.needs.get(pool);
         said.map_or_else(|| u64::from(own), |permits| u64::from(permits.get()))
@@ -181,7 +189,7 @@ impl Model {
 
     /// P10: the stage's cap, or what is left; nothing when that is under a sixteenth of the budget
     /// and under the cap.
-    fn reservation(&self, place: usize) -> Option<Usd> {
+    pub(super) fn reservation(&self, place: usize) -> Option<Usd> {
         let (run, stage) = (self.run.as_ref()?, self.stage(place)?);
         let Some(budget) = run.budget else { return Some(stage.cap) };
         let left = budget.minus(run.spent).minus(run.reserved);

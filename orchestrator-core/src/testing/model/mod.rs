@@ -7,6 +7,7 @@
 
 mod claim;
 mod ends;
+mod fairness;
 mod people;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use crate::command::{Answer, Command, Refusal};
 use crate::engine::{Engine, Specs};
 use crate::event::Stale;
-use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId};
+use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::outcome::{Interruption, Restart};
 use crate::pipeline::{AGENTS, Pipeline, VERIFY};
@@ -41,6 +42,8 @@ pub struct Model {
     pools: BTreeMap<PoolName, PoolRecord>,
     /// What the policy says of each task.
     ranks: Vec<u64>,
+    /// The number of each task in the run.
+    numbers: Vec<TaskNo>,
 }
 
 impl Model {
@@ -55,6 +58,7 @@ impl Model {
             plans: Vec::new(),
             pools: BTreeMap::new(),
             ranks: Vec::new(),
+            numbers: Vec::new(),
         }
     }
 
@@ -208,6 +212,7 @@ impl Model {
             anchor: None,
             plans: Vec::new(),
             first_stage_failures: 0,
+            passed_over: None,
             counts: Counts::default(),
         });
         Ok(Answer::Done)
@@ -239,18 +244,21 @@ impl Model {
         run.budget = plan.budget.or(run.budget);
         self.reopen();
         self.plans.push(Arc::clone(plan));
-        self.ranks = self.ranked(policy);
+        self.rank(policy);
         Ok(Answer::Done)
     }
 
-    fn ranked(&self, policy: &dyn SchedulingPolicy) -> Vec<u64> {
+    fn rank(&mut self, policy: &dyn SchedulingPolicy) {
         let mut specs = Specs::default();
         for plan in &self.plans {
             specs.add(plan, |_, _, _| 0);
         }
         let ranks = policy.ranks(&TaskGraph::new(&specs));
-        let rank = |task: &TaskRecord| ranks.get(specs.number(&task.id)? as usize).copied();
-        self.tasks.iter().map(|task| rank(task).unwrap_or(0)).collect()
+        let number = |task: &TaskRecord| specs.number(&task.id).unwrap_or(u32::MAX);
+        let numbers: Vec<u32> = self.tasks.iter().map(number).collect();
+        let rank = |number: &u32| ranks.get(*number as usize).copied().unwrap_or(0);
+        self.ranks = numbers.iter().map(rank).collect();
+        self.numbers = numbers.into_iter().map(TaskNo).collect();
     }
 
     /// A pool that nobody limited has 4 permits where agents or verify commands work, else 1.

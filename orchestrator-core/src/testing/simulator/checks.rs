@@ -8,7 +8,9 @@ use crate::event::{EVENT_BYTES_MAX, Event, EventKind};
 use crate::id::{CommandId, FencingToken, PoolName, TaskId};
 use crate::money::{Cost, Usd};
 use crate::pipeline::StageSpec;
-use crate::record::{OwnerRecord, Phase, PoolRecord, Records, RunRecord, RunState, TaskRecord};
+use crate::record::{
+    OwnerRecord, PassedOver, Phase, PoolRecord, Records, RunRecord, RunState, TaskRecord,
+};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -225,6 +227,12 @@ pub(super) fn grant(before: &Engine, now: Timestamp, grant: &Grant) -> Check {
     if grant.cap > Usd::ZERO && run.budget.is_some_and(is_over) {
         return Err(format!("P10: {} is more than what is left", grant.cap));
     }
+    let is_due = |passed: PassedOver| {
+        passed.task == grant.number && passed.times >= run.rules.passed_over_max
+    };
+    if run.passed_over.is_some_and(is_due) {
+        return Ok(());
+    }
     let mut others = before.tasks();
     match others.find(|task| can_run(before, now, task) && place(task) > place(&granted)) {
         Some(task) => Err(format!("`{}` was granted before `{}`", granted.id, task.id)),
@@ -280,6 +288,14 @@ fn can_run(engine: &Engine, now: Timestamp, task: &TaskRecord) -> bool {
         && engine.pools().all(has_permits)
         && (task.holds_scope || !engine.tasks().any(|other| overlaps(&other)))
         && run.budget.is_none_or(is_affordable)
+        && !is_kept_from(engine, now, task)
+}
+
+/// P12: whether what the task needs is kept for another; what that means by definition, the model
+/// checks.
+fn is_kept_from(engine: &Engine, now: Timestamp, task: &TaskRecord) -> bool {
+    let reasons = engine.explain(now, &task.id);
+    reasons.iter().any(|reason| matches!(reason, Reason::KeptFor { .. }))
 }
 
 fn stage<'a>(engine: &'a Engine, task: &TaskRecord) -> Option<&'a StageSpec> {

@@ -273,6 +273,7 @@ impl World {
         world.dice.at(RULES_PLACE);
         let rules = RetryRules {
             first_stage_failures_max: 3 * world.dice.below(2),
+            passed_over_max: world.dice.below(4),
             dispatches_spare: 60 / (1 + world.dice.below(60)),
             ..RetryRules::default()
         };

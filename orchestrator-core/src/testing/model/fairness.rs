@@ -1,0 +1,104 @@
+//! P12: what is kept for a task that others were granted too often before.
+
+use super::Model;
+use crate::id::PoolName;
+use crate::record::{PassedOver, Phase};
+use crate::time::Timestamp;
+
+impl Model {
+    /// The tasks that are ready and need several things at once, those longest in their phase first.
+    fn wide(&self) -> Vec<usize> {
+        let is_open = |place: &usize| matches!(self.tasks[*place].phase, Phase::Open);
+        let is_wide = |place: &usize| self.needs_much(*place) || self.has_parts(*place);
+        let mut wide: Vec<usize> = (0..self.tasks.len())
+            .filter(|place| is_open(place) && self.is_met(*place) && is_wide(place))
+            .collect();
+        wide.sort_by_key(|place| (self.tasks[*place].since, self.numbers[*place]));
+        wide
+    }
+
+    fn needs_much(&self, place: usize) -> bool {
+        let needs = self.pools.keys().map(|pool| self.needs(place, pool));
+        let needed: Vec<u64> = needs.filter(|permits| *permits > 0).collect();
+        needed.len() > 1 || needed.iter().any(|permits| *permits > 1)
+    }
+
+    /// Whether it wants a scope of several paths, or one with paths of other scopes below it.
+    fn has_parts(&self, place: usize) -> bool {
+        let Some(scope) = &self.specs[place].0.scope else { return false };
+        let of_all = || self.specs.iter().filter_map(|(spec, _)| spec.scope.as_ref());
+        let is_below = |ours: &[String], theirs: &[String]| {
+            theirs.len() > ours.len() && theirs.starts_with(ours)
+        };
+        let has_below = |ours: &[String]| {
+            of_all().any(|theirs| theirs.prefixes().any(|theirs| is_below(ours, theirs)))
+        };
+        !self.tasks[place].holds_scope
+            && (scope.prefixes().count() > 1 || scope.prefixes().any(has_below))
+    }
+
+    /// After a grant: counts it against the task that waits for longest.
+    pub(super) fn note_passed_over(&mut self, granted: usize, had_scope: bool) {
+        let wide = self.wide();
+        let known = self.run.as_ref().and_then(|run| run.passed_over);
+        let place = |task| self.numbers.iter().position(|number| *number == task);
+        let still = known.filter(|known| place(known.task).is_some_and(|at| wide.contains(&at)));
+        let new = || {
+            let served = wide.iter().take(16).find(|place| self.fits_limits(**place))?;
+            Some(PassedOver { task: self.numbers[*served], times: 0 })
+        };
+        let counted = still.or_else(new).map(|counted| {
+            let takes =
+                place(counted.task).is_some_and(|other| self.takes_from(granted, had_scope, other));
+            PassedOver { times: counted.times + u32::from(takes), ..counted }
+        });
+        self.run_mut().passed_over = counted;
+    }
+
+    fn fits_limits(&self, place: usize) -> bool {
+        self.pools.values().all(|pool| self.needs(place, &pool.name) <= u64::from(pool.limit))
+    }
+
+    fn takes_from(&self, granted: usize, had_scope: bool, other: usize) -> bool {
+        let both_need =
+            |pool: &PoolName| self.needs(granted, pool) > 0 && self.needs(other, pool) > 0;
+        self.pools.keys().any(both_need) || (!had_scope && self.overlap(granted, other))
+    }
+
+    fn overlap(&self, one: usize, other: usize) -> bool {
+        let scope = |place: usize| self.specs[place].0.scope.as_ref();
+        scope(one).zip(scope(other)).is_some_and(|(one, other)| one.overlaps(other))
+    }
+
+    /// The task that what it needs is kept for.
+    pub(super) fn kept_for(&self, now: Timestamp) -> Option<usize> {
+        let counted = self.run.as_ref()?.passed_over?;
+        let place = self.numbers.iter().position(|number| *number == counted.task)?;
+        let is_open = self.pools.values().all(|pool| {
+            self.needs(place, &pool.name) == 0 || pool.closed_until.is_none_or(|until| until <= now)
+        });
+        let is_served = counted.times >= self.run.as_ref()?.rules.passed_over_max
+            && self.wide().contains(&place)
+            && self.fits_limits(place)
+            && is_open
+            && self.reservation(place).is_some();
+        is_served.then_some(place)
+    }
+
+    /// Whether the task must leave what it needs to another.
+    pub(super) fn is_kept_from(&self, place: usize, other: usize) -> bool {
+        if place == other {
+            return false;
+        }
+        if !self.tasks[place].holds_scope && self.overlap(place, other) {
+            return true;
+        }
+        let too_few = |pool: &PoolName| {
+            let (ours, theirs) = (self.needs(place, pool), self.needs(other, pool));
+            let sum = self.in_use(pool) + ours + theirs;
+            ours > 0 && theirs > 0 && sum > u64::from(self.pools[pool].limit)
+        };
+        let has_scope = self.tasks[other].holds_scope || !self.is_scope_held(other);
+        has_scope && self.pools.keys().any(too_few)
+    }
+}
