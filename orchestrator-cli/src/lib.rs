@@ -11,12 +11,13 @@ mod live;
 mod report;
 mod terminal;
 mod text;
+mod times;
 mod write;
 
 pub use self::{
     escalated::{Advice, escalated_md},
     history::History,
-    report::{Report, TaskReport, TaskState},
+    report::{Report, TaskReport, TaskState, Waiting},
     terminal::Terminal,
     text::{harmless, shell_word},
     write::{WriteError, write_whole},

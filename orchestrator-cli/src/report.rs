@@ -2,13 +2,13 @@
 
 use orchestrator_core::{
     Completion, Engine, EventKind, InvalidSnapshot, Phase, StageKind, StoredEvent, TaskRecord,
-    Timestamp,
 };
 use owo_colors::{OwoColorize as _, Style};
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 use crate::text::{add, add_line, harmless};
+use crate::times::Times;
 
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +38,13 @@ pub struct Report {
     pub agent_runs: u32,
     /// Money spent, in US dollars.
     pub cost_usd: f64,
+    /// The part of it that is an estimate: a program ended without saying what it cost, so what had
+    /// been set aside for it was booked.
+    #[serde(default)]
+    pub cost_estimated_usd: f64,
+    /// Money that is set aside for what runs.
+    #[serde(default)]
+    pub cost_reserved_usd: f64,
     /// The most that it may spend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_usd: Option<f64>,
@@ -45,8 +52,42 @@ pub struct Report {
     pub wall_seconds: f64,
     /// The part of it during which some process drove the run.
     pub driven_seconds: f64,
+    /// The part of the agents' permits that was in use meanwhile; 1 is all of them, all the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<f64>,
+    /// What no schedule of the same stages would have been faster than: the slowest chain, or the
+    /// work that one pool had to do with all of its permits.
+    #[serde(default)]
+    pub lower_bound_seconds: f64,
+    /// How many times as long the run was driven.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub makespan_over_lower_bound: Option<f64>,
+    /// The chain of dependencies whose stages took longest together, first to last.
+    #[serde(default)]
+    pub slowest_chain: Vec<String>,
+    /// What its stages took.
+    #[serde(default)]
+    pub slowest_chain_seconds: f64,
+    /// What tasks waited for.
+    #[serde(default)]
+    pub waiting_seconds: Waiting,
     /// The tasks in the order of the plan.
     pub tasks: Vec<TaskReport>,
+}
+
+/// How long tasks waited, by what they waited for; all tasks added up, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// For what they depend on.
+    pub dependencies: f64,
+    /// For a permit, their scope, money, or the next turn.
+    pub capacity: f64,
+    /// For the end of a wait after an interruption.
+    pub backoff: f64,
+    /// Because the run was paused, draining or parked.
+    pub held: f64,
+    /// Because no process drove the run.
+    pub not_driven: f64,
 }
 
 /// What became of one task.
@@ -124,6 +165,7 @@ impl Report {
         let count = |state| {
             u32::try_from(tasks.iter().filter(|t| t.state == state).count()).unwrap_or(u32::MAX)
         };
+        let times = Times::of(&engine, &history.snapshot, &history.events);
         Ok(Self {
             run: run.id.as_str().to_owned(),
             state: run.state.as_str().to_owned(),
@@ -137,9 +179,23 @@ impl Report {
             dispatches: tasks.iter().map(|task| task.dispatches).sum(),
             agent_runs: agent_runs(&engine, &history.events),
             cost_usd: run.spent.as_dollars(),
+            cost_estimated_usd: times.estimated.as_dollars(),
+            cost_reserved_usd: run.reserved.as_dollars(),
             budget_usd: run.budget.map(orchestrator_core::Usd::as_dollars),
             wall_seconds: seconds(wall(&history.events)),
-            driven_seconds: seconds(driven(&history.events)),
+            driven_seconds: seconds(times.driven),
+            utilisation: times.utilisation(),
+            lower_bound_seconds: seconds(times.lower_bound),
+            makespan_over_lower_bound: times.over_lower_bound(),
+            slowest_chain: times.chain.iter().map(|id| id.as_str().to_owned()).collect(),
+            slowest_chain_seconds: seconds(times.chain_took),
+            waiting_seconds: Waiting {
+                dependencies: seconds(times.waits.dependencies),
+                capacity: seconds(times.waits.capacity),
+                backoff: seconds(times.waits.backoff),
+                held: seconds(times.waits.held),
+                not_driven: seconds(times.waits.not_driven),
+            },
             tasks,
         })
     }
@@ -199,8 +255,39 @@ impl Report {
             add(text, format_args!(" of ${budget:.2}"));
         }
         add_line(text, format_args!(" · {:.1} s", self.wall_seconds));
+        self.time(text);
         if let Some(reason) = &self.reason {
             add_line(text, format_args!("The run is {}: {}", self.state, harmless(reason, 200)));
+        }
+    }
+}
+
+impl Report {
+    /// Where the time went, when there is something to say of it.
+    fn time(&self, text: &mut String) {
+        let (Some(used), Some(ratio)) = (self.utilisation, self.makespan_over_lower_bound) else {
+            return;
+        };
+        add(text, format_args!("agents {:.0} % busy, {ratio:.2} × the lower bound", used * 100.0));
+        if !self.slowest_chain.is_empty() {
+            let chain = harmless(&self.slowest_chain.join(" → "), 200);
+            let took = self.slowest_chain_seconds;
+            add(text, format_args!(" · slowest chain {took:.1} s: {chain}"));
+        }
+        text.push('\n');
+        let waits = &self.waiting_seconds;
+        let waits = [
+            (waits.dependencies, "dependencies"),
+            (waits.capacity, "room"),
+            (waits.backoff, "the end of a backoff"),
+            (waits.held, "the run to be resumed"),
+            (waits.not_driven, "somebody to drive the run"),
+        ];
+        let waits = waits.iter().filter(|(seconds, _)| *seconds > 0.0);
+        let waits: Vec<String> =
+            waits.map(|(seconds, what)| format!("{seconds:.1} s for {what}")).collect();
+        if !waits.is_empty() {
+            add_line(text, format_args!("tasks waited {}", waits.join(", ")));
         }
     }
 }
@@ -269,28 +356,6 @@ fn wall(events: &[StoredEvent]) -> u64 {
         (Some(first), Some(last)) => last.event.at.0.saturating_sub(first.event.at.0),
         (None, _) | (_, None) => 0,
     }
-}
-
-/// The milliseconds during which some process drove the run. One that died is taken to have driven
-/// it up to the last event before its successor.
-fn driven(events: &[StoredEvent]) -> u64 {
-    let mut total = 0;
-    let mut since: Option<Timestamp> = None;
-    let mut last = Timestamp(0);
-    for event in events {
-        let at = event.event.at;
-        let opens = matches!(event.event.kind, EventKind::DriverOpened { .. });
-        let ends = matches!(event.event.kind, EventKind::DriverEnded { .. });
-        if opens || ends {
-            let until = if ends { at } else { last };
-            total += since.take().map_or(0, |since| until.0.saturating_sub(since.0));
-        }
-        if opens {
-            since = Some(at);
-        }
-        last = at;
-    }
-    total + since.map_or(0, |since| last.0.saturating_sub(since.0))
 }
 
 fn seconds(millis: u64) -> f64 {
