@@ -210,7 +210,7 @@ impl Orchestrator {
         let mut ledger = opening::load(&self.ports, &self.config).await?.0;
         let turn = ledger.turn(std::slice::from_ref(command), ledger::Aim::Commands).await?;
         if !turn.events.is_empty() {
-            self.ports.observer.committed(&turn.events, &view::progress(&ledger));
+            view::show(&*self.ports.observer, &turn.events, &ledger);
         }
         let answer = turn.answers.into_iter().next();
         Ok(answer.unwrap_or(Ok(Answer::Nothing))?)

@@ -133,7 +133,7 @@ async fn begin(
     if let Some(err) = turn.answers.into_iter().find_map(Result::err) {
         return Err(named(config, err));
     }
-    ports.observer.committed(&turn.events, &super::view::progress(ledger));
+    super::view::show(&*ports.observer, &turn.events, ledger);
     Ok(())
 }
 

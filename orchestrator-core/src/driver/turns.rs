@@ -163,7 +163,7 @@ impl Turns {
 
     fn tell(&self, events: &[StoredEvent]) {
         if !events.is_empty() {
-            self.ports.observer.committed(events, &view::progress(&self.ledger));
+            view::show(&*self.ports.observer, events, &self.ledger);
         }
     }
 

@@ -1,12 +1,26 @@
 //! What observers see of a run.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tracing::error;
+
 use super::ledger::Ledger;
+use crate::event::StoredEvent;
 use crate::id::StageName;
-use crate::port::{Progress, Running};
+use crate::port::{Observer, Progress, Running};
 use crate::record::{Phase, RunState};
 
+/// Shows what was committed. One that panics sees no more of it, and the run goes on.
+pub(super) fn show(observer: &dyn Observer, events: &[StoredEvent], ledger: &Ledger) {
+    let progress = progress(ledger);
+    let shown = AssertUnwindSafe(|| observer.committed(events, &progress));
+    if catch_unwind(shown).is_err() {
+        error!("an observer panicked");
+    }
+}
+
 /// How the run stands.
-pub(super) fn progress(ledger: &Ledger) -> Progress {
+fn progress(ledger: &Ledger) -> Progress {
     let engine = &ledger.engine;
     let mut running: Vec<Running> = engine
         .held()

@@ -1,6 +1,7 @@
 //! The port that watches.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::event::StoredEvent;
 use crate::id::{FencingToken, SessionId, StageName, TaskId};
@@ -17,6 +18,17 @@ pub trait Observer: Send + Sync {
     fn activity(&self, activity: &Activity) {
         // Most observers are about what is committed.
         _ = activity;
+    }
+}
+
+/// Several that watch; each sees everything.
+impl Observer for Vec<Arc<dyn Observer>> {
+    fn committed(&self, events: &[StoredEvent], progress: &Progress) {
+        self.iter().for_each(|one| one.committed(events, progress));
+    }
+
+    fn activity(&self, activity: &Activity) {
+        self.iter().for_each(|one| one.activity(activity));
     }
 }
 

@@ -5,11 +5,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orchestrator_core::port::{Host, Liveness, PortError, Runner, StageContext};
+use orchestrator_core::port::{
+    Host, Liveness, Observer, PortError, Progress, Runner, StageContext,
+};
 use orchestrator_core::testing::{FaultStore, VirtualHost};
 use orchestrator_core::{
     ClockReading, EventKind, FencingToken, Interruption, Owner, Phase, RunEnd, RunId, StageEnd,
+    StoredEvent,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::{World, from, plan, start};
 
@@ -122,4 +126,21 @@ async fn the_same_process_drives_on_after_it_had_to_give_up() {
         assert_eq!(again.unwrap(), RunEnd::Completed, "{dies_after}: {gave_up:?}");
         assert_eq!(world.target.merged().len(), 2);
     }
+}
+
+/// Falls over whatever it sees.
+struct Clumsy;
+
+impl Observer for Clumsy {
+    fn committed(&self, _: &[StoredEvent], _: &Progress) {
+        panic!("an observer that panics");
+    }
+}
+
+#[tokio::test]
+async fn an_observer_that_panics_does_not_end_the_run() {
+    let world = World::new(|_| StageEnd::passed());
+    let orchestrator = world.orchestrator_with(|ports| ports.observer = Arc::new(Clumsy));
+    let end = orchestrator.drive(Some(plan(&[("a", &[])])), CancellationToken::new()).await;
+    assert_eq!(end.unwrap(), RunEnd::Completed);
 }

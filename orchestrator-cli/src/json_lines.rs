@@ -1,0 +1,112 @@
+//! An observer that writes what happens as JSON, one object a line.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use orchestrator_core::StoredEvent;
+use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress};
+use serde_json::{Value, json};
+
+/// Lines that may wait to be written; what does not fit is counted, and the count written.
+const BACKLOG: usize = 4_096;
+
+/// Writes what happens in a run as JSON, one object a line.
+///
+/// A committed event has its fields and `seq`, its place in the log; a sign of life has `activity`,
+/// `task` and `token`; after a commit comes `progress` with how the run stands. Where the reader is
+/// too slow, `{"lost": N}` says how many lines were left out: the log in the store has all events.
+/// It writes from a thread of its own, so that a reader that stands still holds nothing up.
+pub struct JsonLines {
+    tx: Mutex<Option<SyncSender<Value>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    lost: AtomicU64,
+}
+
+impl fmt::Debug for JsonLines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JsonLines")
+    }
+}
+
+impl JsonLines {
+    /// Writes to this.
+    #[must_use]
+    pub fn new(out: impl Write + Send + 'static) -> Self {
+        let (tx, rx) = sync_channel(BACKLOG);
+        let write = move || write_all(&rx, out);
+        // Without the thread nothing is written, and the run goes on.
+        let thread = std::thread::Builder::new().name("json-lines".to_owned()).spawn(write).ok();
+        Self { tx: Mutex::new(Some(tx)), thread: Mutex::new(thread), lost: AtomicU64::new(0) }
+    }
+
+    /// Writes what is still to be written; waits for a reader that takes it.
+    pub fn close(&self) {
+        self.tx.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the writer is no reason to end the run differently.
+            drop(thread.join());
+        }
+    }
+
+    fn send(&self, lines: impl IntoIterator<Item = Value>) {
+        let tx = self.tx.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(tx) = &*tx else { return };
+        let mut lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 && tx.try_send(json!({ "lost": lost })).is_ok() {
+            lost = 0;
+        }
+        for line in lines {
+            if let Err(TrySendError::Full(_)) = tx.try_send(line) {
+                lost += 1;
+            }
+        }
+        self.lost.fetch_add(lost, Ordering::Relaxed);
+    }
+}
+
+fn write_all(rx: &Receiver<Value>, mut out: impl Write) {
+    while let Ok(line) = rx.recv() {
+        let mut text = line.to_string();
+        text.push('\n');
+        // Nobody reads it any more; the run goes on.
+        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+impl Observer for JsonLines {
+    fn committed(&self, events: &[StoredEvent], progress: &Progress) {
+        let events = events.iter().filter_map(|event| serde_json::to_value(event).ok());
+        let standing = json!({
+            "progress": progress.state.as_str(),
+            "at": progress.now,
+            "counts": progress.counts,
+            "blocked": progress.blocked,
+            "running": progress.running.len(),
+            "spent": progress.spent,
+            "reserved": progress.reserved,
+            "budget": progress.budget,
+        });
+        self.send(events.chain([standing]));
+    }
+
+    fn activity(&self, activity: &Activity) {
+        let mut line = match &activity.kind {
+            ActivityKind::Started { pid, log } => {
+                json!({ "activity": "started", "pid": pid, "log": log.to_string_lossy() })
+            }
+            ActivityKind::Output { bytes } => json!({ "activity": "output", "bytes": bytes }),
+            ActivityKind::Session(session) => json!({ "activity": "session", "session": session }),
+            ActivityKind::Said(words) => json!({ "activity": "said", "words": words }),
+        };
+        line["task"] = json!(activity.task);
+        line["token"] = json!(activity.token);
+        self.send([line]);
+    }
+}
