@@ -113,12 +113,7 @@ async fn each_stage_is_a_span_with_how_it_ended_and_what_it_cost() {
     assert_eq!(closed.len(), 5, "{text}");
     let has =
         |parts: &[&str]| closed.iter().any(|line| parts.iter().all(|part| line.contains(part)));
-    assert!(has(&[
-        "task.id=good",
-        "stage.name=\"review\"",
-        "outcome=\"passed\"",
-        "cost_micro_usd=7"
-    ]));
+    assert!(has(&["task.id=good", "stage.name=\"run\"", "outcome=\"passed\"", "cost_micro_usd=7"]));
     assert!(
         has(&["run.id=watched", "task.id=asks", "outcome=\"escalated\"", "\"ERROR\""]),
         "{text}"
