@@ -4,13 +4,14 @@
 //! `seeds: 10000 violations: 0`, and with exit code 1 when a promise was broken. Each seed is lived
 //! through twice: with faults to the end (safety), and with faults that stop, after which the run
 //! must settle (liveness). A violation is shown with the smallest history that was found for it;
-//! `--seed 7` shows the whole history of one seed.
+//! `--seed 7` shows the whole history of one seed. `--explore 3` tries every history of every plan of
+//! 1 to 3 tasks within the bound that it prints; 4 is the long form.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use orchestrator_core::testing::Simulation;
+use orchestrator_core::testing::{Exploration, Explored, Simulation};
 
 #[derive(Parser)]
 struct Args {
@@ -23,6 +24,9 @@ struct Args {
     /// Only this seed, with its history.
     #[arg(long)]
     seed: Option<u64>,
+    /// Explore every plan of up to so many tasks instead.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
+    explore: Option<u8>,
     /// What is asked of each world.
     #[arg(long, value_enum, default_value_t = Asked::Both)]
     mode: Asked,
@@ -37,6 +41,9 @@ enum Asked {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    if let Some(tasks) = args.explore {
+        return explore(tasks);
+    }
     let first = args.seed.unwrap_or(args.from);
     let count = if args.seed.is_some() { 1 } else { args.seeds };
     let mut violations = 0_u64;
@@ -52,6 +59,27 @@ fn main() -> ExitCode {
         }
     }
     println!("seeds: {count} violations: {violations}");
+    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn explore(most: u8) -> ExitCode {
+    let mut violations = 0;
+    for tasks in 1..=most {
+        let bound = Exploration::of(tasks);
+        print!("tasks {tasks}, stages 2, owners {}, crashes {}", bound.crashes + 1, bound.crashes);
+        print!(", retries {}, spare grants {}", bound.retries, bound.spare);
+        println!(", commands of people {}, repeated results {}", bound.people, bound.again);
+        match bound.run() {
+            Ok(Explored { worlds, states, transitions }) => {
+                println!("  {worlds} worlds, {states} states, {transitions} transitions");
+            }
+            Err(violation) => {
+                violations += 1;
+                println!("{violation}");
+            }
+        }
+    }
+    println!("explored: {most} violations: {violations}");
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -1,6 +1,7 @@
 //! What users of this crate test their own adapters with, and this crate itself.
 
 pub mod conformance;
+mod explorer;
 mod fault_store;
 pub mod fuzz;
 mod model;
@@ -12,6 +13,7 @@ mod simulator;
 
 pub use self::{
     conformance::StoreFixture,
+    explorer::{Exploration, Explored},
     fault_store::{Fault, FaultStore},
     model::Model,
     scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},

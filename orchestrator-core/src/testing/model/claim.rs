@@ -164,8 +164,8 @@ impl Model {
     pub(super) fn is_scope_held(&self, place: usize) -> bool {
         let Some(scope) = &self.specs[place].0.scope else { return false };
         let mut others = self.tasks.iter().zip(&self.specs).enumerate();
-        others.any(|(other, (task, (spec, _)))| {
-            let overlaps = spec.scope.as_ref().is_some_and(|theirs| theirs.overlaps(scope));
+        others.any(|(other, (task, entry))| {
+            let overlaps = entry.0.scope.as_ref().is_some_and(|theirs| theirs.overlaps(scope));
             other != place && task.holds_scope && overlaps
         })
     }

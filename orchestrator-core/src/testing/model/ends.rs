@@ -238,7 +238,7 @@ impl Model {
 
     /// P6: no task is granted more often than its stages, its retries and the spare allow.
     fn is_spent(&self, place: usize) -> bool {
-        let (spec, pipeline) = &self.specs[place];
+        let (spec, pipeline) = &*self.specs[place];
         let spare = self.run.as_ref().map_or(0, |run| run.rules.dispatches_spare);
         let stages = u32::try_from(pipeline.stages().len()).unwrap_or(u32::MAX);
         let task = &self.tasks[place];

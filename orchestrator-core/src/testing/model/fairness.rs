@@ -26,7 +26,7 @@ impl Model {
     /// Whether it wants a scope of several paths, or one with paths of other scopes below it.
     fn has_parts(&self, place: usize) -> bool {
         let Some(scope) = &self.specs[place].0.scope else { return false };
-        let of_all = || self.specs.iter().filter_map(|(spec, _)| spec.scope.as_ref());
+        let of_all = || self.specs.iter().filter_map(|entry| entry.0.scope.as_ref());
         let is_below = |ours: &[String], theirs: &[String]| {
             theirs.len() > ours.len() && theirs.starts_with(ours)
         };

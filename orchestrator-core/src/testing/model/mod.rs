@@ -37,7 +37,7 @@ pub struct Model {
     id: RunId,
     run: Option<RunRecord>,
     tasks: Vec<TaskRecord>,
-    specs: Vec<(TaskSpec, Pipeline)>,
+    specs: Vec<Arc<(TaskSpec, Pipeline)>>,
     plans: Vec<Arc<Plan>>,
     pools: BTreeMap<PoolName, PoolRecord>,
     /// What the policy says of each task.
@@ -233,7 +233,7 @@ impl Model {
                 let _known = self.pool(pool);
             }
             self.tasks.push(new_task(&spec.id, now));
-            self.specs.push((spec.clone(), pipeline));
+            self.specs.push(Arc::new((spec.clone(), pipeline)));
         }
         for (pool, limit) in &plan.pools {
             self.pool(pool).limit = *limit;

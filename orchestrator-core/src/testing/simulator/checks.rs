@@ -14,7 +14,7 @@ use crate::record::{
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
-pub(super) type Check = Result<(), String>;
+pub(in crate::testing) type Check = Result<(), String>;
 
 /// What a store has: the records of all commits, each in the place of the one before.
 #[derive(Debug, Default)]
@@ -170,7 +170,7 @@ impl Log {
 }
 
 /// P6: no task was granted more often than its plan and its people allow.
-pub(super) fn dispatches(engine: &Engine) -> Check {
+pub(in crate::testing) fn dispatches(engine: &Engine) -> Check {
     let Some(run) = engine.run() else { return Ok(()) };
     for task in engine.tasks() {
         let retries = engine.spec(&task.id).map_or(0, |spec| spec.max_retries);
@@ -184,7 +184,7 @@ pub(super) fn dispatches(engine: &Engine) -> Check {
 }
 
 /// P21: a command about one task leaves the records of all others as they were.
-pub(super) fn frame(command: &Command, before: &Engine, after: &Engine) -> Check {
+pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engine) -> Check {
     let about = match command {
         Command::Report(report) => Some(report.task),
         Command::IntendMerge { task, .. } | Command::Stopped { task, .. } => Some(*task),

@@ -6,7 +6,7 @@
 //! against the log, against the records that were committed, and against the promises by definition
 //! (`checks`); after `steps` the faults stop, and then the run must settle.
 
-mod checks;
+pub(super) mod checks;
 mod dice;
 mod plans;
 

@@ -1,0 +1,169 @@
+//! When two states are the same: no question to the engine, now or later, is decided otherwise.
+//!
+//! Tokens are only ever compared with those of the same task, times since which something is so with
+//! each other, and other times with now; so the results of those comparisons stand for them. Counts
+//! stand for what is left of their bounds: how many attempts there were decides nothing. The
+//! position in the log and the amount of money do not count: nothing is decided by the first, and
+//! nothing costs anything here.
+
+use std::collections::BTreeSet;
+
+use sha2::{Digest as _, Sha256};
+
+use super::state::{Holder, State};
+use crate::id::FencingToken;
+use crate::lease::Lease;
+use crate::record::{Phase, RunRecord, TaskRecord};
+use crate::time::Timestamp;
+
+impl State {
+    /// A number that is the same for states that are the same.
+    pub(super) fn fingerprint(&self) -> u128 {
+        let mut writer = Writer::new(self);
+        writer.run(self);
+        for task in self.engine.tasks() {
+            writer.task(&task);
+            let late = self.sent.get(&task.id).map(|report| report.token);
+            writer.number(late.map_or(9, |token| relation(&task, token)));
+            let intent = task.intent.as_ref().map(|intent| &intent.merged);
+            let merged = self.merged.get(&task.id);
+            let flags = [intent.is_some(), merged.is_some(), intent == merged];
+            writer.number(flags.iter().fold(0, |bits, flag| bits << 1 | u64::from(*flag)));
+            let holders = self.holders.iter().filter(|holder| holder.grant.task == task.id);
+            holders.for_each(|holder| writer.holder(holder, relation(&task, holder.grant.token)));
+        }
+        for pool in self.engine.pools() {
+            writer.number(u64::from(pool.limit));
+            writer.time_left(pool.closed_until);
+        }
+        writer.number(u64::from(self.crashes) << 8 | u64::from(self.people));
+        writer.digest()
+    }
+}
+
+/// What the engine can find out when it compares a token with those of its task.
+fn relation(task: &TaskRecord, token: FencingToken) -> u64 {
+    let lives = matches!(&task.phase, Phase::Leased(lease) if lease.token == token);
+    let is_last = token == task.last_token;
+    let is_known = task.refused.is_some_and(|refused| refused >= token);
+    u64::from(lives) << 2 | u64::from(is_last) << 1 | u64::from(is_known)
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+    now: u64,
+    since: Vec<Timestamp>,
+}
+
+impl Writer {
+    fn new(state: &State) -> Self {
+        let since: BTreeSet<Timestamp> = state.engine.tasks().map(|task| task.since).collect();
+        Self { bytes: Vec::with_capacity(512), now: state.now, since: since.into_iter().collect() }
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn time_left(&mut self, at: Option<Timestamp>) {
+        self.number(at.map_or(u64::MAX, |at| at.0.saturating_sub(self.now)));
+    }
+
+    fn run(&mut self, state: &State) {
+        let Some(run) = state.engine.run() else { return };
+        let RunRecord {
+            id: _,
+            state: kind,
+            rules: _,
+            last_at: _,
+            last_token: _,
+            budget: _,
+            spent: _,
+            reserved: _,
+            driver,
+            anchor: _,
+            plans: _,
+            first_stage_failures,
+            passed_over,
+            counts: _,
+        } = run;
+        self.text(kind.as_str());
+        self.number(u64::from(driver.is_some()));
+        self.number(u64::from(*first_stage_failures));
+        let passed = passed_over.map(|one| u64::from(one.task.0) << 32 | u64::from(one.times));
+        self.number(passed.unwrap_or(u64::MAX));
+    }
+
+    fn task(&mut self, task: &TaskRecord) {
+        let TaskRecord {
+            id: _,
+            phase,
+            stage,
+            attempt: _,
+            under_way,
+            rejections,
+            interruptions,
+            dispatches,
+            extra,
+            feedback: _,
+            signature,
+            restart,
+            holds_scope,
+            workspace,
+            session: _,
+            candidate,
+            intent: _,
+            last_token: _,
+            settled: _,
+            refused: _,
+            spent: _,
+            since,
+        } = task;
+        self.phase(phase);
+        self.number(u64::from(*stage) << 2 | u64::from(*under_way) << 1 | u64::from(*holds_scope));
+        // Counts stand for what is left of their bounds.
+        self.number(u64::from(rejections.saturating_sub(extra.retries)));
+        self.number(u64::from(dispatches.saturating_sub(extra.dispatches)));
+        self.number(u64::from(*interruptions) << 1 | u64::from(signature.is_some()));
+        self.number(u64::from(*restart == crate::outcome::Restart::OnTarget));
+        self.number(u64::from(workspace.is_some()) << 1 | u64::from(candidate.is_some()));
+        self.number(self.since.partition_point(|other| other < since) as u64);
+    }
+
+    fn phase(&mut self, phase: &Phase) {
+        self.text(phase.as_str());
+        match phase {
+            Phase::Deferred { until, .. } => self.time_left(Some(*until)),
+            Phase::Leased(lease) => self.lease(lease),
+            Phase::Stopping { lease, why } => {
+                self.lease(lease);
+                self.number(u64::from(*why == crate::outcome::Interruption::Expired));
+            }
+            Phase::Escalated(escalation) => self.text(escalation.cause.as_str()),
+            Phase::Open | Phase::Done(_) | Phase::Cancelled => {}
+        }
+    }
+
+    fn lease(&mut self, lease: &Lease) {
+        self.time_left(Some(lease.hard_stop));
+        self.text(lease.owner.as_str());
+    }
+
+    fn holder(&mut self, holder: &Holder, relation: u64) {
+        // What it was granted is what its task's record says while its lease lives, and counts for
+        // nothing later.
+        let Holder { grant: _, kind, intended, merged } = holder;
+        self.text(kind.as_str());
+        self.number(relation << 2 | u64::from(*intended) << 1 | u64::from(*merged));
+    }
+
+    fn digest(&self) -> u128 {
+        let digest = Sha256::digest(&self.bytes);
+        digest.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte))
+    }
+}
