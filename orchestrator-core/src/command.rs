@@ -165,7 +165,7 @@ pub struct StageReport {
 }
 
 /// What a command gets back once its events are committed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// It was done.

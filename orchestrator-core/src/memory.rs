@@ -97,7 +97,7 @@ impl Run {
         self.events.extend_from_slice(events);
         let seq = self.seq();
         for (id, answer) in commands {
-            self.answers.insert(id.clone(), (seq, answer.clone()));
+            self.answers.insert(id.clone(), (seq, *answer));
         }
         if let Some(run) = &records.run {
             self.record.clone_from(run);
@@ -207,7 +207,7 @@ impl Store for MemoryStore {
     }
 
     async fn answer(&self, run: &RunId, command: &CommandId) -> Result<Option<Answer>, StoreError> {
-        let find = |run: &Run| run.answers.get(command).map(|(_, answer)| answer.clone());
+        let find = |run: &Run| run.answers.get(command).map(|(_, answer)| *answer);
         Ok(self.with(run, find).flatten())
     }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::claim::reservation;
-use super::table::{Kind, Phase};
+use super::table::Kind;
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::outcome::Interruption;
@@ -259,14 +259,14 @@ impl Engine {
     }
 
     fn explain_number(&self, now: Timestamp, run: &RunRecord, number: u32) -> Vec<Reason> {
-        let task = self.table.get(number);
-        match &task.phase {
-            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {
-                return vec![Reason::Settled { phase: task.phase.kind().as_str() }];
-            }
-            Phase::Leased(hold) => return vec![Reason::Running { token: hold.token }],
-            Phase::Stopping(hold, _) => return vec![Reason::Stopping { token: hold.token }],
-            Phase::Open | Phase::Deferred => {}
+        let task = self.table.view(number);
+        let kind = task.hot().kind();
+        if let Some((hold, _)) = task.stopping() {
+            return vec![Reason::Stopping { token: hold.token }];
+        } else if let Some(hold) = task.hold() {
+            return vec![Reason::Running { token: hold.token }];
+        } else if kind.is_settled() {
+            return vec![Reason::Settled { phase: kind.as_str() }];
         }
         let mut reasons = self.unmet(number);
         if let Some((until, why)) = task.detail().deferred

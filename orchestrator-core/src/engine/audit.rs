@@ -19,13 +19,13 @@ impl Engine {
             let (index, run) = (self.index.counts, run.counts);
             faults.push(format!("phases are {counts:?}, counted {index:?}, the run has {run:?}"));
         }
-        let tasks = || (0_u32..).take(self.table.len()).map(|number| self.table.get(number));
+        let tasks = || (0_u32..).take(self.table.len()).map(|number| self.table.view(number));
         let holds = || tasks().filter_map(|task| task.hold().copied());
         let reserved: Usd = holds().map(|hold| hold.reserved).sum();
         if reserved != run.reserved {
             faults.push(format!("{} is reserved, the leases hold {reserved}", run.reserved));
         }
-        let spent: Usd = tasks().map(|task| task.spent).sum();
+        let spent: Usd = tasks().map(|task| task.spent()).sum();
         if spent != run.spent {
             faults.push(format!("the run spent {}, its tasks {spent}", run.spent));
         }
@@ -112,7 +112,7 @@ impl Engine {
                 faults.push(format!("task {number} is ready or not, but queued otherwise"));
             }
             if hot.kind() == Kind::Deferred {
-                let deferred = self.table.get(number).detail().deferred;
+                let deferred = self.table.view(number).detail().deferred;
                 let is_there = |(until, _)| self.index.timers.contains(&(until, number));
                 timers += usize::from(deferred.is_some_and(is_there));
             }

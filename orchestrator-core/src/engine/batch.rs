@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::Task;
+use super::table::Saved;
 use crate::command::{Answer, Command, Refusal};
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
@@ -30,7 +30,7 @@ pub(super) struct Batch {
 /// How something was before a change.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
-    Task(u32, Task),
+    Task(u32, Saved),
     Pool(PoolName, Option<PoolRecord>),
     Owner(OwnerId, Option<Box<OwnerRecord>>),
     /// How many tasks there were.
@@ -74,6 +74,11 @@ impl Sums {
 }
 
 impl Batch {
+    /// Whether changes are noted, to be undone.
+    pub(super) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Notes how something was before a change.
     pub(super) fn changed(&mut self, before: Undo) {
         if self.is_open {
@@ -136,7 +141,7 @@ impl Engine {
         }
         self.batch.draft = draft;
         if let Ok(answer) = &answer {
-            self.batch.commands.push((id.clone(), answer.clone()));
+            self.batch.commands.push((id.clone(), *answer));
         }
         answer
     }
@@ -173,10 +178,7 @@ impl Engine {
         let mut undo = std::mem::take(&mut self.batch.undo);
         for change in undo.drain(..).rev() {
             match change {
-                Undo::Task(number, task) => {
-                    let now = self.table.get(number);
-                    self.put(number, now, task);
-                }
+                Undo::Task(number, saved) => self.restore_task(number, saved),
                 Undo::Pool(name, record) => {
                     self.pools.set(&name, record);
                 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use super::draft::Draft;
 use super::index::Class;
-use super::table::{Kind, Task};
+use super::table::Kind;
 use crate::command::{Answer, Grant, Refusal};
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, TaskNo};
@@ -35,9 +35,10 @@ impl Engine {
         let Some((number, stage)) = self.next_grant(draft.now, run) else {
             return Ok(Answer::Nothing);
         };
-        let task = self.table.get(number);
+        let task = self.table.view(number);
         let token = FencingToken(run.last_token.0.saturating_add(1));
-        let (number, stage_no, attempt) = (TaskNo(number), task.stage, task.attempt_of_grant());
+        let (stage_no, attempt) = (task.hot().stage(), task.attempt_of_grant());
+        let number = TaskNo(number);
         draft.push(EventKind::Granted {
             task: number,
             stage: stage_no,
@@ -106,7 +107,7 @@ impl Engine {
     /// that is gone. This changes nothing that is decided.
     pub(super) fn park(&mut self, now: Timestamp) {
         let Some(run) = &self.run else { return };
-        if run.state != RunState::Active {
+        if self.index.locks.is_empty() || run.state != RunState::Active {
             return;
         }
         for number in 0..self.index.classes.len() {
@@ -179,32 +180,24 @@ impl Engine {
         if task.0 as usize >= self.table.len() || self.table.hot(task.0).kind() != Kind::Leased {
             return None;
         }
-        let record = self.table.get(task.0);
-        let hold = *record.hold()?;
-        let detail = record.detail();
-        let restart = if detail.candidate.is_some() { record.restart } else { Restart::OnTarget };
+        let view = self.table.view(task.0);
+        let (hold, detail, hot) = (*view.hold()?, view.detail(), view.hot());
+        let restart = if detail.candidate.is_some() { hot.restart() } else { Restart::OnTarget };
         Some(Grant {
             number: task,
             task: self.specs.id(task.0).clone(),
-            stage: record.stage,
-            attempt: record.attempt,
-            dispatch: record.dispatches,
+            stage: hot.stage(),
+            attempt: hot.attempt(),
+            dispatch: hot.dispatches(),
             token: hold.token,
             cap: hold.reserved,
             feedback: detail.feedback.clone(),
             restart,
-            workspace: record.workspace,
+            workspace: view.workspace(),
             session: detail.session.clone(),
             candidate: detail.candidate.clone(),
             intent: detail.intent.clone(),
         })
-    }
-}
-
-impl Task {
-    /// The attempt that a grant would belong to.
-    const fn attempt_of_grant(&self) -> u32 {
-        if self.under_way { self.attempt } else { self.attempt.saturating_add(1) }
     }
 }
 

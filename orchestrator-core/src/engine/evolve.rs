@@ -1,4 +1,4 @@
-//! Applies events. Every change of a task goes through [`Engine::put`], which keeps the index and
+//! Applies events. Every change of a task goes through [`Engine::change`], which keeps the index and
 //! the neighbours in step.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Engine;
 use super::batch::Undo;
 use super::draft::Happening;
-use super::table::{Hold, Kind, Phase, Task, Way};
+use super::table::{Hold, Row, Saved, Way};
 use crate::event::{Event, EventKind, Resolution};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
@@ -77,16 +77,14 @@ impl Engine {
             EventKind::Rejected { .. } => self.apply_rejected(at, kind),
             EventKind::Interrupted { .. } => self.apply_interrupted(at, kind),
             EventKind::Escalated { .. } => self.apply_escalated(at, kind),
-            EventKind::Stopping { task, reason, .. } => self.change(*task, at, |task, _| {
-                if let Phase::Leased(hold) = task.phase {
-                    task.go(Phase::Stopping(hold, *reason));
-                }
-            }),
+            EventKind::Stopping { task, reason, .. } => {
+                self.change(*task, at, |row, _| row.stop(*reason));
+            }
             EventKind::ResultRefused { .. } => self.apply_refused(kind),
             EventKind::MergeIntended { task, intent, .. } => {
-                self.touch(*task, |task| task.detail_mut().intent = Some(intent.clone()));
+                self.touch(*task, |row| row.detail_mut().intent = Some(intent.clone()));
             }
-            EventKind::Due { task } => self.change(*task, at, |task, _| task.go(Phase::Open)),
+            EventKind::Due { task } => self.change(*task, at, |row, _| row.open()),
             EventKind::Retried { task, .. } => self.apply_retried(at, *task),
             EventKind::Resolved { task, how, .. } => self.apply_resolved(at, *task, *how),
             EventKind::Cancelled { task, .. } => self.apply_cancelled(at, *task),
@@ -153,19 +151,19 @@ impl Engine {
             reserved: *reserved,
         };
         let had_scope = self.has(*task) && self.table.hot(task.0).holds_scope();
-        self.change(*task, at, |task, cx| {
-            task.stage = *stage;
-            task.attempt = *attempt;
-            if !task.under_way {
+        self.change(*task, at, |row, cx| {
+            row.set_stage(*stage);
+            row.set_attempt(*attempt);
+            if !row.hot().is_under_way() {
                 // Only what the same attempt left can be gone on with.
-                task.workspace = None;
+                row.set_workspace(None);
             }
-            task.under_way = true;
-            task.dispatches += 1;
-            task.holds_scope = cx.has_scope;
-            task.last_token = *token;
-            task.set_back(|detail| detail.settled = Usd::ZERO);
-            task.go(Phase::Leased(hold));
+            row.set_under_way(true);
+            row.set_dispatches(row.hot().dispatches() + 1);
+            row.set_holds_scope(cx.has_scope);
+            row.set_last_token(*token);
+            row.set_back(|detail| detail.settled = Usd::ZERO);
+            row.lease(hold);
         });
         self.change_sums(|run| {
             run.last_token = run.last_token.max(*token);
@@ -179,27 +177,28 @@ impl Engine {
     fn apply_passed(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Passed { task, cost, candidate, merged, session, .. } = kind else { return };
         self.change_sums(|run| run.first_stage_failures = 0);
-        self.end_lease(*task, at, *cost, |task, cx| {
-            task.stage = task.stage.saturating_add(1);
-            task.set_back(|detail| {
+        self.end_lease(*task, at, *cost, |row, cx| {
+            row.set_stage(row.hot().stage().saturating_add(1));
+            row.set_back(|detail| {
                 detail.interruptions = 0;
                 detail.intent = None;
             });
             if candidate.is_some() {
-                task.detail_mut().candidate.clone_from(candidate);
+                row.detail_mut().candidate.clone_from(candidate);
             }
             if session.is_some() {
-                task.detail_mut().session.clone_from(session);
+                row.detail_mut().session.clone_from(session);
             }
-            task.go(Phase::Open);
-            if usize::from(task.stage) >= cx.stages {
-                if merged.is_some() {
-                    task.detail_mut().merged.clone_from(merged);
-                }
-                task.go(Phase::Done(if merged.is_some() { Way::Merged } else { Way::Verified }));
-                task.under_way = false;
-                task.holds_scope = false;
+            if usize::from(row.hot().stage()) < cx.stages {
+                row.open();
+                return;
             }
+            if merged.is_some() {
+                row.detail_mut().merged.clone_from(merged);
+            }
+            row.finish(if merged.is_some() { Way::Merged } else { Way::Verified });
+            row.set_under_way(false);
+            row.set_holds_scope(false);
         });
     }
 
@@ -209,11 +208,12 @@ impl Engine {
         };
         let EventKind::Rejected { candidate, session, .. } = kind else { return };
         self.count_first_stage_failure(*task);
-        self.end_lease(*task, at, *cost, |task, _| {
-            task.stage = 0;
-            task.under_way = false;
-            task.restart = *restart;
-            let detail = task.detail_mut();
+        self.end_lease(*task, at, *cost, |row, _| {
+            row.open();
+            row.set_stage(0);
+            row.set_under_way(false);
+            row.set_restart(*restart);
+            let detail = row.detail_mut();
             detail.rejections += 1;
             detail.interruptions = 0;
             detail.intent = None;
@@ -223,7 +223,6 @@ impl Engine {
                 detail.candidate.clone_from(candidate);
             }
             detail.session.clone_from(session);
-            task.go(Phase::Open);
         });
     }
 
@@ -231,9 +230,8 @@ impl Engine {
         let EventKind::Interrupted { task, cost, reason, until, session, .. } = kind else {
             return;
         };
-        self.end_lease(*task, at, *cost, |task, _| {
-            task.go(Phase::Open);
-            let detail = task.detail_mut();
+        self.end_lease(*task, at, *cost, |row, _| {
+            let detail = row.detail_mut();
             if !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit) {
                 detail.interruptions += 1;
             }
@@ -242,8 +240,9 @@ impl Engine {
                 detail.session.clone_from(session);
             }
             if *until > at {
-                detail.deferred = Some((*until, *reason));
-                task.phase = Phase::Deferred;
+                row.defer(*until, *reason);
+            } else {
+                row.open();
             }
         });
     }
@@ -254,32 +253,31 @@ impl Engine {
             self.count_first_stage_failure(*task);
         }
         let escalation = Escalation { cause: *cause, text: text.clone(), kept: kept.clone() };
-        self.end_lease(*task, at, *cost, |task, _| {
-            task.under_way = false;
-            task.holds_scope = false;
-            task.go(Phase::Escalated);
-            task.detail_mut().escalation = Some(escalation);
+        self.end_lease(*task, at, *cost, |row, _| {
+            row.set_under_way(false);
+            row.set_holds_scope(false);
+            row.escalate(escalation);
         });
     }
 
     fn apply_refused(&mut self, kind: &EventKind<TaskNo>) {
         let EventKind::ResultRefused { task, token, cost, .. } = kind else { return };
         self.change_sums(|run| run.spent = run.spent.plus(*cost));
-        self.touch(*task, |task| {
-            task.spent = task.spent.plus(*cost);
-            let detail = task.detail_mut();
+        self.touch(*task, |row| {
+            row.spend(*cost);
+            let detail = row.detail_mut();
             detail.refused = detail.refused.max(Some(*token));
         });
     }
 
     fn apply_retried(&mut self, at: Timestamp, task: TaskNo) {
-        self.change(task, at, |task, _| {
-            if task.detail().intent.is_none() {
-                task.stage = 0;
+        self.change(task, at, |row, _| {
+            if row.detail().intent.is_none() {
+                row.set_stage(0);
             }
-            task.go(Phase::Open);
-            let dispatches = task.dispatches;
-            let detail = task.detail_mut();
+            row.open();
+            let dispatches = row.hot().dispatches();
+            let detail = row.detail_mut();
             detail.extra.retries = detail.rejections;
             detail.extra.dispatches = dispatches;
             detail.interruptions = 0;
@@ -289,22 +287,22 @@ impl Engine {
     }
 
     fn apply_resolved(&mut self, at: Timestamp, task: TaskNo, how: Resolution) {
-        self.change(task, at, |task, _| {
-            task.holds_scope = false;
-            task.under_way = false;
-            task.go(Phase::Done(match how {
+        self.change(task, at, |row, _| {
+            row.set_holds_scope(false);
+            row.set_under_way(false);
+            row.finish(match how {
                 Resolution::ByHand => Way::ByHand,
                 Resolution::Skip => Way::Skipped,
-            }));
+            });
         });
         self.change_run(reopen);
     }
 
     fn apply_cancelled(&mut self, at: Timestamp, task: TaskNo) {
-        self.change(task, at, |task, _| {
-            task.holds_scope = false;
-            task.under_way = false;
-            task.go(Phase::Cancelled);
+        self.change(task, at, |row, _| {
+            row.set_holds_scope(false);
+            row.set_under_way(false);
+            row.cancel();
         });
         self.change_run(reopen);
     }
@@ -315,18 +313,18 @@ impl Engine {
         task: TaskNo,
         at: Timestamp,
         cost: Usd,
-        change: impl FnOnce(&mut Task, &Context),
+        change: impl FnOnce(&mut Row<'_>, &Context),
     ) {
         let mut reserved = Usd::ZERO;
-        self.change(task, at, |task, cx| {
-            if let Some(hold) = task.hold().copied() {
+        self.change(task, at, |row, cx| {
+            if let Some(hold) = row.hold() {
                 reserved = hold.reserved;
-                if task.stage == 0 {
-                    task.workspace = Some(hold.token);
+                if row.hot().stage() == 0 {
+                    row.set_workspace(Some(hold.token));
                 }
             }
-            task.spent = task.spent.plus(cost);
-            change(task, cx);
+            row.spend(cost);
+            change(row, cx);
         });
         self.change_sums(|run| {
             run.reserved = run.reserved.minus(reserved);
@@ -344,51 +342,46 @@ impl Engine {
         (task.0 as usize) < self.table.len()
     }
 
-    /// Changes a task and notes when its phase began.
-    fn change(&mut self, task: TaskNo, at: Timestamp, change: impl FnOnce(&mut Task, &Context)) {
+    /// Changes a task and notes when its phase began; brings all that is computed in step.
+    fn change(&mut self, task: TaskNo, at: Timestamp, change: impl FnOnce(&mut Row<'_>, &Context)) {
         if !self.has(task) {
             return;
         }
+        let number = task.0;
         let cx = Context {
-            has_scope: self.index.locks.has_scope(task.0),
-            stages: self.specs.profile(task.0).classes.len(),
+            has_scope: self.index.locks.has_scope(number),
+            stages: self.specs.profile(number).classes.len(),
         };
-        let old = self.table.get(task.0);
-        let mut new = old.clone();
-        change(&mut new, &cx);
-        new.since = at;
-        self.put(task.0, old, new);
+        let saved = self.batch.is_open().then(|| self.table.save(number));
+        let before = *self.table.hot(number);
+        self.unlink(number);
+        let mut row = self.table.row(number);
+        change(&mut row, &cx);
+        row.set_since(at);
+        self.changed(number, before.kind(), before.holds_scope());
+        if let Some(saved) = saved {
+            self.batch.changed(Undo::Task(number, saved));
+        }
+    }
+
+    /// Makes a task what it was.
+    pub(super) fn restore_task(&mut self, number: u32, saved: Saved) {
+        let before = *self.table.hot(number);
+        self.unlink(number);
+        self.table.restore(number, saved);
+        self.changed(number, before.kind(), before.holds_scope());
     }
 
     /// Changes a task within its phase.
-    fn touch(&mut self, task: TaskNo, change: impl FnOnce(&mut Task)) {
+    fn touch(&mut self, task: TaskNo, change: impl FnOnce(&mut Row<'_>)) {
         if !self.has(task) {
             return;
         }
-        let old = self.table.get(task.0);
-        let mut new = old.clone();
-        change(&mut new);
-        self.put(task.0, old, new);
-    }
-
-    /// Puts a state of a task in the place of another and brings all that is computed in step.
-    pub(super) fn put(&mut self, number: u32, old: Task, new: Task) {
-        let moves = old.phase != new.phase || old.stage != new.stage || old.since != new.since;
-        let (was, is) = (old.phase.kind(), new.phase.kind());
-        if old.holds_scope != new.holds_scope {
-            self.hold_scope(number, new.holds_scope);
+        if self.batch.is_open() {
+            let saved = self.table.save(task.0);
+            self.batch.changed(Undo::Task(task.0, saved));
         }
-        if moves {
-            self.unlink(number, &old);
-            self.table.put(number, new.clone());
-            self.link(number, &new);
-        } else {
-            self.table.put(number, new);
-        }
-        if was != is {
-            self.tell_dependents(number, was, is);
-        }
-        self.batch.changed(Undo::Task(number, old));
+        change(&mut self.table.row(task.0));
     }
 
     /// Changes what the run adds up.
@@ -431,7 +424,7 @@ impl Engine {
         let mentioned = self.add_specs(plan);
         self.table.reserve(plan.tasks.len());
         for _ in &plan.tasks {
-            self.table.push(Task::new(at));
+            self.table.push(at);
         }
         for pool in mentioned.iter().chain(plan.pools.keys()) {
             let limit = plan.pools.get(pool).copied();
@@ -498,18 +491,6 @@ impl Engine {
 pub(super) struct Context {
     has_scope: bool,
     stages: usize,
-}
-
-impl Task {
-    /// Enters a phase, and leaves what belonged to the one before.
-    pub(super) fn go(&mut self, phase: Phase) {
-        match self.phase.kind() {
-            Kind::Deferred => self.set_back(|detail| detail.deferred = None),
-            Kind::Escalated => self.set_back(|detail| detail.escalation = None),
-            Kind::Open | Kind::Leased | Kind::Stopping | Kind::Done | Kind::Cancelled => {}
-        }
-        self.phase = phase;
-    }
 }
 
 /// The limit of a pool that nobody limited.

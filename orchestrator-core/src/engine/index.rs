@@ -11,7 +11,7 @@ use super::Engine;
 use super::heap::Heap;
 use super::locks::Locks;
 use super::registry::Registry;
-use super::table::{Kind, NONE, Phase, Table, Task};
+use super::table::{Kind, NONE, Table};
 use crate::id::PoolName;
 use crate::money::Usd;
 use crate::pipeline::Pipeline;
@@ -26,6 +26,8 @@ pub(super) struct Class {
     pub(super) stage: u8,
     /// The most that the stage may spend.
     pub(super) cap: Usd,
+    /// Whether it needs more than one permit.
+    is_wide: bool,
     /// What could run if there were capacity.
     pub(super) ready: Heap<u64>,
 }
@@ -59,6 +61,8 @@ pub(super) struct Index {
     pub(super) order: Vec<u32>,
     /// Tasks that are ready and need several things at once, those longest in their phase first.
     pub(super) wide: BTreeSet<(Timestamp, u32)>,
+    /// Lists that a task of a class stood for before the present change.
+    stood: Vec<(u32, u32)>,
     /// Lists that became free with the present change.
     freed: Vec<u32>,
 }
@@ -92,7 +96,8 @@ impl Index {
         }
         let number = u32::try_from(self.classes.len()).unwrap_or(NONE);
         let (needs, ready) = (key.needs.clone(), Heap::default());
-        self.classes.push(Class { needs, stage, cap, ready });
+        let is_wide = needs.len() > 1 || needs.iter().any(|(_, permits)| *permits > 1);
+        self.classes.push(Class { needs, stage, cap, is_wide, ready });
         self.known_classes.insert(key, number);
         number
     }
@@ -109,10 +114,8 @@ impl Index {
 
     /// Whether others may take from the task what it needs, one part after the other.
     fn is_wide(&self, table: &Table, class: u32, task: u32) -> bool {
-        let needs = &self.classes[class as usize].needs;
-        needs.len() > 1
-            || needs.iter().any(|(_, permits)| *permits > 1)
-            || (!table.hot(task).holds_scope() && self.locks.has_parts(task))
+        self.classes[class as usize].is_wide
+            || (self.locks.has_parts(task) && !table.hot(task).holds_scope())
     }
 
     /// Puts a task among what is ready.
@@ -135,7 +138,14 @@ impl Index {
             return;
         }
         self.classes[class as usize].ready.remove(place, &mut table.placer());
-        if let Some(list) = self.locks.stand_down(task, class) {
+        let stood_for = self.locks.stand_down(task, class);
+        self.stood.extend(stood_for.map(|list| (list, class)));
+    }
+
+    /// Lets others stand where tasks stood that are gone from what is ready: at the end of a change,
+    /// when it is known whether they took what the others wait for.
+    fn replace_stood(&mut self, table: &mut Table) {
+        while let Some((list, class)) = self.stood.pop() {
             self.promote(table, list, class);
         }
     }
@@ -188,73 +198,89 @@ impl Index {
 
 impl Engine {
     /// Takes a task out of the index, as far as its phase put it in.
-    pub(super) fn unlink(&mut self, number: u32, task: &Task) {
+    pub(super) fn unlink(&mut self, number: u32) {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
         *hot.kind().counter(&mut index.counts) -= 1;
         index.blocked -= u32::from(hot.is_blocked());
-        let class = self.specs.class(number, task.stage);
-        match &task.phase {
-            Phase::Open => {
+        let class = self.specs.class(number, hot.stage());
+        match hot.kind() {
+            Kind::Open => {
                 if let Some(class) = class
                     && hot.unmet == 0
                 {
                     index.leave(&mut self.table, class, number);
                 }
             }
-            Phase::Deferred => {
-                if let Some((until, _)) = task.detail().deferred {
+            Kind::Deferred => {
+                if let Some((until, _)) = self.table.view(number).detail().deferred {
                     index.timers.remove(&(until, number));
                 }
             }
-            Phase::Leased(_) => {
+            Kind::Leased => {
                 let place = self.table.lease(hot.slot).map_or(NONE, |lease| lease.place);
                 let table = &mut self.table;
                 index.hard_stops.remove(place, &mut |lease, place| place_stop(table, lease, place));
                 class.into_iter().for_each(|class| index.give_back(class));
             }
-            Phase::Stopping(..) => {
+            Kind::Stopping => {
                 index.stopping.remove(&number);
                 class.into_iter().for_each(|class| index.give_back(class));
             }
-            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {}
+            Kind::Done | Kind::Escalated | Kind::Cancelled => {}
         }
     }
 
     /// Puts a task in where its phase says.
-    pub(super) fn link(&mut self, number: u32, task: &Task) {
+    fn link(&mut self, number: u32) {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
         *hot.kind().counter(&mut index.counts) += 1;
         index.blocked += u32::from(hot.is_blocked());
-        let class = self.specs.class(number, task.stage);
-        match &task.phase {
-            Phase::Open => {
+        let class = self.specs.class(number, hot.stage());
+        match hot.kind() {
+            Kind::Open => {
                 if let Some(class) = class
                     && hot.unmet == 0
                 {
                     index.enter(&mut self.table, class, number);
                 }
             }
-            Phase::Deferred => {
-                if let Some((until, _)) = task.detail().deferred {
+            Kind::Deferred => {
+                if let Some((until, _)) = self.table.view(number).detail().deferred {
                     index.timers.insert((until, number));
                 }
             }
-            Phase::Leased(hold) => {
+            Kind::Leased => {
                 let table = &mut self.table;
+                let stop = table.lease(hot.slot).map(|lease| lease.hold.hard_stop);
                 let mut placed = |lease, place| place_stop(table, lease, place);
-                index.hard_stops.insert(hold.hard_stop, hot.slot, &mut placed);
+                index.hard_stops.insert(stop.unwrap_or_default(), hot.slot, &mut placed);
                 class.into_iter().for_each(|class| index.take(class));
             }
-            Phase::Stopping(..) => {
+            Kind::Stopping => {
                 index.stopping.insert(number);
                 class.into_iter().for_each(|class| index.take(class));
             }
-            Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {}
+            Kind::Done | Kind::Escalated | Kind::Cancelled => {}
         }
     }
 
+    /// A task that was taken out of the index is another one now: puts it in again, and tells those
+    /// whom it concerns.
+    pub(super) fn changed(&mut self, number: u32, was: Kind, held_scope: bool) {
+        let hot = self.table.hot(number);
+        let (is, holds_scope) = (hot.kind(), hot.holds_scope());
+        if held_scope != holds_scope {
+            self.hold_scope(number, holds_scope);
+        }
+        self.link(number);
+        if was != is {
+            self.tell_dependents(number, was, is);
+        }
+        self.index.replace_stood(&mut self.table);
+    }
+
     /// Gives a task its scope, or takes it; who waited for it may go on.
-    pub(super) fn hold_scope(&mut self, number: u32, holds: bool) {
+    fn hold_scope(&mut self, number: u32, holds: bool) {
         let index = &mut self.index;
         if holds {
             index.locks.hold(number);
@@ -271,7 +297,7 @@ impl Engine {
     }
 
     /// Tells the tasks that wait for this one what its new phase means for them.
-    pub(super) fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
+    fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
         let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
         let blocked = self.table.hot(number).dead > 0;
         let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
@@ -343,11 +369,10 @@ impl Engine {
         }
         self.index.clear();
         for number in all {
-            let task = self.table.get(number);
-            if task.holds_scope {
+            if self.table.hot(number).holds_scope() {
                 self.index.locks.hold(number);
             }
-            self.link(number, &task);
+            self.link(number);
         }
     }
 }

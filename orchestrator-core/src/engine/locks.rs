@@ -137,6 +137,11 @@ impl Locks {
         nodes.len() > 1 || nodes.iter().any(|node| self.nodes[*node as usize].has_parts)
     }
 
+    /// Whether no task has a scope.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.scope_of.is_empty()
+    }
+
     pub(super) fn has_scope(&self, task: u32) -> bool {
         self.scope_of.get(task as usize).is_some_and(|scope| *scope != NONE)
     }

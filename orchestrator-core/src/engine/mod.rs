@@ -159,8 +159,7 @@ impl Engine {
         }
         engine.table.reserve(snapshot.tasks.len());
         for record in &snapshot.tasks {
-            let task = engine.dense(record);
-            engine.table.push(task);
+            engine.push_record(record);
         }
         engine.seq = snapshot.seq;
         engine.rank();

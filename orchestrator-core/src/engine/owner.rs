@@ -88,7 +88,7 @@ impl Engine {
     }
 
     fn stop_lease(&self, draft: &mut Draft, task: u32, reason: Interruption) {
-        if let Some(hold) = self.table.get(task).hold() {
+        if let Some(hold) = self.table.view(task).hold() {
             let (task, token) = (TaskNo(task), hold.token);
             draft.push(EventKind::Stopping { task, token, reason });
         }

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::{Kind, Task};
+use super::table::{Kind, View};
 use crate::command::{Command, Refusal};
 use crate::event::EventKind;
 use crate::id::{TaskId, TaskNo};
@@ -28,7 +28,7 @@ impl Engine {
             }
             Command::Resolve { task: id, how, actor, reason } => {
                 let (task, record) = self.idle(id, "its stage must end first")?;
-                if record.phase.kind() == Kind::Done {
+                if record.hot().kind() == Kind::Done {
                     return Err(wrong(id, &record, "it needs no resolving"));
                 }
                 let (actor, reason) = (words(actor), words(reason));
@@ -36,7 +36,7 @@ impl Engine {
             }
             Command::Cancel { task: id, actor, reason } => {
                 let (task, record) = self.idle(id, "its stage must end first")?;
-                if matches!(record.phase.kind(), Kind::Done | Kind::Cancelled) {
+                if matches!(record.hot().kind(), Kind::Done | Kind::Cancelled) {
                     return Err(wrong(id, &record, "there is nothing left to cancel"));
                 }
                 let (actor, reason) = (words(actor), words(reason));
@@ -86,8 +86,8 @@ impl Engine {
 
     fn can_be_retried(&self, id: &TaskId) -> Result<TaskNo, Refusal> {
         let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
-        let task = self.table.get(number.0);
-        match task.phase.kind() {
+        let task = self.table.view(number.0);
+        match task.hot().kind() {
             Kind::Escalated | Kind::Cancelled => Ok(number),
             Kind::Done => Err(wrong(id, &task, "what is done is not tried again")),
             Kind::Open | Kind::Deferred | Kind::Leased | Kind::Stopping => {
@@ -97,9 +97,9 @@ impl Engine {
     }
 
     /// The task, if no lease of it lives and no merge of it is in doubt.
-    fn idle(&self, id: &TaskId, remedy: &'static str) -> Result<(TaskNo, Task), Refusal> {
+    fn idle(&self, id: &TaskId, remedy: &'static str) -> Result<(TaskNo, View<'_>), Refusal> {
         let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
-        let task = self.table.get(number.0);
+        let task = self.table.view(number.0);
         if task.hold().is_some() {
             Err(wrong(id, &task, remedy))
         } else if task.detail().intent.is_some() {
@@ -114,8 +114,8 @@ fn words(text: &str) -> String {
     in_one_line(text, WORDS_BYTES_MAX)
 }
 
-fn wrong(id: &TaskId, task: &Task, remedy: &'static str) -> Refusal {
-    Refusal::WrongPhase { task: id.clone(), phase: task.phase.kind().as_str(), remedy }
+fn wrong(id: &TaskId, task: &View<'_>, remedy: &'static str) -> Refusal {
+    Refusal::WrongPhase { task: id.clone(), phase: task.hot().kind().as_str(), remedy }
 }
 
 fn state(run: &RunRecord, remedy: &'static str) -> Refusal {

@@ -1,44 +1,44 @@
 //! Between the dense form of a task and the record that a store keeps.
 
 use super::Engine;
-use super::table::{Detail, Hold, Phase, Task, Way};
+use super::table::{Hold, Kind, View, Way};
 use crate::lease::Lease;
 use crate::outcome::Interruption;
-use crate::record::{Completion, Phase as RecordPhase, TaskRecord};
+use crate::record::{Cause, Completion, Escalation, Phase, TaskRecord};
 use crate::time::Timestamp;
 
 impl Engine {
     /// The record of a task.
     pub(super) fn to_record(&self, number: u32) -> TaskRecord {
-        let task = self.table.get(number);
-        let detail = task.detail();
+        let task = self.table.view(number);
+        let (hot, detail) = (task.hot(), task.detail());
         TaskRecord {
             id: self.specs.id(number).clone(),
-            phase: self.record_phase(&task),
-            stage: task.stage,
-            attempt: task.attempt,
-            under_way: task.under_way,
+            phase: self.phase(&task),
+            stage: hot.stage(),
+            attempt: hot.attempt(),
+            under_way: hot.is_under_way(),
             rejections: detail.rejections,
             interruptions: detail.interruptions,
-            dispatches: task.dispatches,
+            dispatches: hot.dispatches(),
             extra: detail.extra,
             feedback: detail.feedback.clone(),
             signature: detail.signature,
-            restart: task.restart,
-            holds_scope: task.holds_scope,
-            workspace: task.workspace,
+            restart: hot.restart(),
+            holds_scope: hot.holds_scope(),
+            workspace: task.workspace(),
             session: detail.session.clone(),
             candidate: detail.candidate.clone(),
             intent: detail.intent.clone(),
-            last_token: task.last_token,
+            last_token: task.last_token(),
             settled: detail.settled,
             refused: detail.refused,
-            spent: task.spent,
-            since: task.since,
+            spent: task.spent(),
+            since: hot.since(),
         }
     }
 
-    fn record_phase(&self, task: &Task) -> RecordPhase {
+    fn phase(&self, task: &View<'_>) -> Phase {
         let lease = |hold: &Hold| Lease {
             token: hold.token,
             owner: self.owners.name(hold.owner).clone(),
@@ -46,84 +46,89 @@ impl Engine {
             hard_stop: hold.hard_stop,
             reserved: hold.reserved,
         };
-        match &task.phase {
-            Phase::Open => RecordPhase::Open,
-            Phase::Deferred => {
-                let (until, why) =
-                    task.detail().deferred.unwrap_or((Timestamp(0), Interruption::Crashed));
-                RecordPhase::Deferred { until, why }
+        match (task.hot().kind(), task.hold(), task.stopping()) {
+            (Kind::Stopping, _, Some((hold, why))) => Phase::Stopping { lease: lease(hold), why },
+            (Kind::Leased, Some(hold), _) => Phase::Leased(lease(hold)),
+            // A lease is there as long as its phase: `Row` sets both.
+            (Kind::Open | Kind::Leased | Kind::Stopping, ..) => Phase::Open,
+            (Kind::Deferred, ..) => {
+                let never = (Timestamp(0), Interruption::Crashed);
+                let (until, why) = task.detail().deferred.unwrap_or(never);
+                Phase::Deferred { until, why }
             }
-            Phase::Leased(hold) => RecordPhase::Leased(lease(hold)),
-            Phase::Stopping(hold, why) => RecordPhase::Stopping { lease: lease(hold), why: *why },
-            Phase::Done(way) => RecordPhase::Done(task.completion(*way)),
-            Phase::Escalated => match &task.detail().escalation {
-                Some(escalation) => RecordPhase::Escalated(escalation.clone()),
-                // Never so: the phase and the detail are set together.
-                None => RecordPhase::Cancelled,
-            },
-            Phase::Cancelled => RecordPhase::Cancelled,
+            (Kind::Done, ..) => Phase::Done(task.completion()),
+            (Kind::Escalated, ..) => {
+                let never = Escalation { cause: Cause::Fatal, text: None, kept: None };
+                Phase::Escalated(task.detail().escalation.clone().unwrap_or(never))
+            }
+            (Kind::Cancelled, ..) => Phase::Cancelled,
         }
     }
 
-    /// The dense form of a record.
-    pub(super) fn dense(&mut self, record: &TaskRecord) -> Task {
-        let mut detail = Detail {
-            rejections: record.rejections,
-            interruptions: record.interruptions,
-            extra: record.extra,
-            feedback: record.feedback.clone(),
-            signature: record.signature,
-            session: record.session.clone(),
-            candidate: record.candidate.clone(),
-            intent: record.intent.clone(),
-            settled: record.settled,
-            refused: record.refused,
-            ..Detail::default()
-        };
+    /// Adds a task that is as its record says.
+    pub(super) fn push_record(&mut self, record: &TaskRecord) {
+        let mut row = self.table.push(record.since);
+        row.set_stage(record.stage);
+        row.set_attempt(record.attempt);
+        row.set_dispatches(record.dispatches);
+        row.set_under_way(record.under_way);
+        row.set_holds_scope(record.holds_scope);
+        row.set_restart(record.restart);
+        row.set_last_token(record.last_token);
+        row.set_workspace(record.workspace);
+        row.spend(record.spent);
+        if has_detail(record) {
+            let detail = row.detail_mut();
+            detail.rejections = record.rejections;
+            detail.interruptions = record.interruptions;
+            detail.extra = record.extra;
+            detail.feedback.clone_from(&record.feedback);
+            detail.signature = record.signature;
+            detail.session.clone_from(&record.session);
+            detail.candidate.clone_from(&record.candidate);
+            detail.intent.clone_from(&record.intent);
+            detail.settled = record.settled;
+            detail.refused = record.refused;
+        }
+        let owners = &mut self.owners;
         let mut hold = |lease: &Lease| Hold {
             token: lease.token,
-            owner: self.owners.number(&lease.owner),
+            owner: owners.number(&lease.owner),
             granted_at: lease.granted_at,
             hard_stop: lease.hard_stop,
             reserved: lease.reserved,
         };
-        let phase = match &record.phase {
-            RecordPhase::Open => Phase::Open,
-            RecordPhase::Deferred { until, why } => {
-                detail.deferred = Some((*until, *why));
-                Phase::Deferred
+        match &record.phase {
+            Phase::Open => {}
+            Phase::Deferred { until, why } => row.defer(*until, *why),
+            Phase::Leased(lease) => row.lease(hold(lease)),
+            Phase::Stopping { lease, why } => {
+                row.lease(hold(lease));
+                row.stop(*why);
             }
-            RecordPhase::Leased(lease) => Phase::Leased(hold(lease)),
-            RecordPhase::Stopping { lease, why } => Phase::Stopping(hold(lease), *why),
-            RecordPhase::Done(completion) => Phase::Done(match completion {
-                Completion::Merged(change) => {
-                    detail.merged = Some(change.clone());
-                    Way::Merged
-                }
-                Completion::Verified => Way::Verified,
-                Completion::ByHand => Way::ByHand,
-                Completion::Skipped => Way::Skipped,
-            }),
-            RecordPhase::Escalated(escalation) => {
-                detail.escalation = Some(escalation.clone());
-                Phase::Escalated
+            Phase::Done(Completion::Merged(change)) => {
+                row.detail_mut().merged = Some(change.clone());
+                row.finish(Way::Merged);
             }
-            RecordPhase::Cancelled => Phase::Cancelled,
-        };
-        let mut task = Task::new(record.since);
-        task.phase = phase;
-        task.stage = record.stage;
-        task.attempt = record.attempt;
-        task.dispatches = record.dispatches;
-        task.under_way = record.under_way;
-        task.holds_scope = record.holds_scope;
-        task.restart = record.restart;
-        task.workspace = record.workspace;
-        task.last_token = record.last_token;
-        task.spent = record.spent;
-        if detail != Detail::default() {
-            *task.detail_mut() = detail;
+            Phase::Done(Completion::Verified) => row.finish(Way::Verified),
+            Phase::Done(Completion::ByHand) => row.finish(Way::ByHand),
+            Phase::Done(Completion::Skipped) => row.finish(Way::Skipped),
+            Phase::Escalated(escalation) => row.escalate(escalation.clone()),
+            Phase::Cancelled => row.cancel(),
         }
-        task
     }
+}
+
+/// Whether the record says more of its task than that it went through without trouble.
+fn has_detail(record: &TaskRecord) -> bool {
+    record.rejections > 0
+        || record.interruptions > 0
+        || record.extra != crate::record::Extra::default()
+        || !record.feedback.is_empty()
+        || record.signature.is_some()
+        || record.session.is_some()
+        || record.candidate.is_some()
+        || record.intent.is_some()
+        || record.settled != crate::money::Usd::ZERO
+        || record.refused.is_some()
 }

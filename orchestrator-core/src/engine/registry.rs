@@ -8,18 +8,24 @@ use std::collections::BTreeMap;
 pub(super) struct Registry<K, V> {
     numbers: BTreeMap<K, u32>,
     entries: Vec<(K, Option<V>)>,
+    /// The number that was asked for last: mostly it is asked for again.
+    last: u32,
 }
 
 impl<K, V> Default for Registry<K, V> {
     fn default() -> Self {
-        Self { numbers: BTreeMap::new(), entries: Vec::new() }
+        Self { numbers: BTreeMap::new(), entries: Vec::new(), last: 0 }
     }
 }
 
 impl<K: Ord + Clone, V> Registry<K, V> {
     /// The number of a name, given now if it has none.
     pub(super) fn number(&mut self, name: &K) -> u32 {
+        if self.entries.get(self.last as usize).is_some_and(|(known, _)| known == name) {
+            return self.last;
+        }
         if let Some(number) = self.numbers.get(name) {
+            self.last = *number;
             return *number;
         }
         let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);

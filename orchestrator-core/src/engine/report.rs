@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::{Hold, Kind, Phase, Task};
+use super::table::{Hold, View};
 use crate::command::{Answer, StageReport};
 use crate::event::{EventKind, Stale};
 use crate::id::{BlobHash, FencingToken, TaskNo};
@@ -31,7 +31,7 @@ impl Engine {
         if !self.has(report.task) {
             return Answer::Refused(Stale::UnknownTask);
         }
-        let task = self.table.get(report.task.0);
+        let task = self.table.view(report.task.0);
         match current(&task, report) {
             Ok(hold) => {
                 self.ended(draft, run, &task, hold, report);
@@ -46,7 +46,7 @@ impl Engine {
         &self,
         draft: &mut Draft,
         run: &RunRecord,
-        task: &Task,
+        task: &View<'_>,
         hold: &Hold,
         report: &StageReport,
     ) {
@@ -55,7 +55,7 @@ impl Engine {
         match &report.outcome {
             Outcome::Passed => {
                 end.passed();
-                if usize::from(task.stage) + 1 < self.stages(report.task)
+                if usize::from(task.hot().stage()) + 1 < self.stages(report.task)
                     && self.is_spent(run, report.task, task)
                 {
                     end.escalate(Cause::DispatchesUsed, None);
@@ -103,7 +103,7 @@ impl Engine {
         if reason.is_ours() {
             until = now;
         } else if reason == Interruption::UsageLimit
-            && let Some(stage) = self.specs.profile(task.0).pipeline.stage(end.task.stage)
+            && let Some(stage) = self.specs.profile(task.0).pipeline.stage(end.task.hot().stage())
         {
             // The account is closed, not the task: the pool waits, and the task with it. What an
             // earlier result said of the account still holds.
@@ -147,8 +147,8 @@ impl Engine {
         if !self.has(number) {
             return Answer::Refused(Stale::UnknownTask);
         }
-        let task = self.table.get(number.0);
-        let Phase::Stopping(hold, why) = task.phase else {
+        let task = self.table.view(number.0);
+        let Some((hold, why)) = task.stopping() else {
             return Answer::Refused(Stale::NoLease);
         };
         if hold.token != token {
@@ -157,8 +157,8 @@ impl Engine {
         let report = StageReport {
             run: self.id.clone(),
             task: number,
-            stage: task.stage,
-            attempt: task.attempt,
+            stage: task.hot().stage(),
+            attempt: task.hot().attempt(),
             token,
             outcome: Outcome::Interrupted { reason: why, retry_at: None },
             cost: Cost::AtLeast(Usd::ZERO),
@@ -168,7 +168,7 @@ impl Engine {
             kept: None,
             retry_at: None,
         };
-        self.ended(draft, run, &task, &hold, &report);
+        self.ended(draft, run, &task, hold, &report);
         Answer::Done
     }
 
@@ -182,7 +182,7 @@ impl Engine {
         if !self.has(task) {
             return Answer::Refused(Stale::UnknownTask);
         }
-        match holds(&self.table.get(task.0), token) {
+        match holds(&self.table.view(task.0), token) {
             Ok(_) => {
                 draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
                 Answer::Done
@@ -192,20 +192,20 @@ impl Engine {
     }
 
     /// Rejections that a task may have before it escalates.
-    fn retries_max(&self, number: TaskNo, task: &Task) -> u32 {
+    fn retries_max(&self, number: TaskNo, task: &View<'_>) -> u32 {
         let plan = self.specs.spec(number.0).max_retries;
         plan.saturating_add(task.detail().extra.retries)
     }
 
     /// Whether the task was granted as often as it may be.
-    fn is_spent(&self, run: &RunRecord, number: TaskNo, task: &Task) -> bool {
+    fn is_spent(&self, run: &RunRecord, number: TaskNo, task: &View<'_>) -> bool {
         // Most tasks never come near: they need not be looked up.
-        if task.dispatches < run.rules.dispatches_spare {
+        if task.hot().dispatches() < run.rules.dispatches_spare {
             return false;
         }
         let retries = self.specs.spec(number.0).max_retries;
         let plan = run.rules.dispatches_max(self.stages(number), retries);
-        task.dispatches >= plan.saturating_add(task.detail().extra.dispatches)
+        task.hot().dispatches() >= plan.saturating_add(task.detail().extra.dispatches)
     }
 
     fn stages(&self, task: TaskNo) -> usize {
@@ -216,7 +216,7 @@ impl Engine {
 /// The decision on an accepted result while it is being made.
 struct End<'a> {
     run: &'a RunRecord,
-    task: &'a Task,
+    task: &'a View<'a>,
     report: &'a StageReport,
     cost: Usd,
     draft: &'a mut Draft,
@@ -260,7 +260,7 @@ impl End<'_> {
     fn trip_breaker(&mut self) {
         let max = self.run.rules.first_stage_failures_max;
         let failures = self.run.first_stage_failures.saturating_add(1);
-        let first_stage = self.task.stage == 0;
+        let first_stage = self.task.hot().stage() == 0;
         if max > 0 && first_stage && failures >= max && self.run.state == RunState::Active {
             self.push(EventKind::Draining { reason: ParkReason::Breaker });
         }
@@ -268,11 +268,11 @@ impl End<'_> {
 }
 
 /// The live lease that a result answers.
-fn current<'a>(task: &'a Task, report: &StageReport) -> Result<&'a Hold, Stale> {
+fn current<'a>(task: &View<'a>, report: &StageReport) -> Result<&'a Hold, Stale> {
     let hold = holds(task, report.token)?;
-    if report.stage != task.stage {
+    if report.stage != task.hot().stage() {
         Err(Stale::OtherStage)
-    } else if report.attempt != task.attempt {
+    } else if report.attempt != task.hot().attempt() {
         Err(Stale::OtherAttempt)
     } else {
         Ok(hold)
@@ -280,23 +280,21 @@ fn current<'a>(task: &'a Task, report: &StageReport) -> Result<&'a Hold, Stale> 
 }
 
 /// The live lease of this number.
-fn holds(task: &Task, token: FencingToken) -> Result<&Hold, Stale> {
-    match &task.phase {
-        Phase::Leased(hold) if hold.token == token => Ok(hold),
-        Phase::Stopping(hold, _) if hold.token == token => Err(Stale::Stopping),
-        Phase::Leased(hold) | Phase::Stopping(hold, _) => {
-            Err(Stale::OtherToken { current: hold.token })
-        }
-        Phase::Open | Phase::Deferred | Phase::Done(_) | Phase::Escalated | Phase::Cancelled => {
-            Err(Stale::NoLease)
-        }
+fn holds<'a>(task: &View<'a>, token: FencingToken) -> Result<&'a Hold, Stale> {
+    let hold = task.hold().ok_or(Stale::NoLease)?;
+    if hold.token != token {
+        Err(Stale::OtherToken { current: hold.token })
+    } else if task.stopping().is_some() {
+        Err(Stale::Stopping)
+    } else {
+        Ok(hold)
     }
 }
 
 /// A result that counts for nothing: logged once for each lease, and what it is known to have spent
 /// beyond what was booked for it is booked.
-fn late(draft: &mut Draft, task: &Task, report: &StageReport, reason: Stale) -> Answer {
-    let never_granted = report.token > task.last_token;
+fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale) -> Answer {
+    let never_granted = report.token > task.last_token();
     let said_before = task.detail().refused.is_some_and(|refused| refused >= report.token);
     if !never_granted && !said_before {
         let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
@@ -310,13 +308,11 @@ fn late(draft: &mut Draft, task: &Task, report: &StageReport, reason: Stale) -> 
 
 /// What was booked, or will be, for a lease that ends without its own result; `None` when its
 /// result counts, or when too little is known of it.
-fn booked_without(task: &Task, token: FencingToken) -> Option<Usd> {
-    match (task.phase.kind(), task.hold()) {
-        (Kind::Stopping, Some(hold)) => (hold.token == token).then_some(hold.reserved),
-        (Kind::Leased, _) => None,
-        _ => {
-            let settled = task.detail().settled;
-            (task.last_token == token && settled > Usd::ZERO).then_some(settled)
-        }
+fn booked_without(task: &View<'_>, token: FencingToken) -> Option<Usd> {
+    if let Some((hold, _)) = task.stopping() {
+        return (hold.token == token).then_some(hold.reserved);
     }
+    let settled = task.detail().settled;
+    let is_it = task.hold().is_none() && task.last_token() == token && settled > Usd::ZERO;
+    is_it.then_some(settled)
 }

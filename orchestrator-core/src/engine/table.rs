@@ -1,10 +1,10 @@
 //! The tasks' records in dense form: what a completion touches lies together.
 //!
-//! [`Task`] is one task's own state as a value, [`Table`] keeps many of them. A task that went
-//! through without trouble, and whose stages made nothing, costs 56 bytes here; what most tasks do
-//! not have lies apart in a [`Detail`].
+//! A task that went through without trouble, and whose stages made nothing, costs 56 bytes here; what
+//! most tasks do not have lies apart in a [`Detail`]. A [`Row`] changes a task where it lies, a
+//! [`View`] reads it, a [`Saved`] is how it was.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
@@ -12,37 +12,8 @@ use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::record::{Completion, Counts, Escalation, Extra};
 use crate::time::Timestamp;
 
-/// The state of one task, without its name.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Task {
-    pub(super) phase: Phase,
-    pub(super) since: Timestamp,
-    pub(super) stage: u8,
-    pub(super) attempt: u32,
-    pub(super) dispatches: u32,
-    pub(super) under_way: bool,
-    pub(super) holds_scope: bool,
-    pub(super) restart: Restart,
-    pub(super) workspace: Option<FencingToken>,
-    pub(super) last_token: FencingToken,
-    pub(super) spent: Usd,
-    pub(super) detail: Option<Arc<Detail>>,
-}
-
-/// What a task is doing; the parts of a phase that are rare are in the [`Detail`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Phase {
-    Open,
-    Deferred,
-    Leased(Hold),
-    Stopping(Hold, Interruption),
-    Done(Way),
-    Escalated,
-    Cancelled,
-}
-
 /// A lease, with its owner by number.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hold {
     pub(super) token: FencingToken,
     pub(super) owner: u32,
@@ -63,8 +34,10 @@ pub(super) enum Way {
 /// What most tasks do not have.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Detail {
+    /// Set while the task is deferred.
     pub(super) deferred: Option<(Timestamp, Interruption)>,
     pub(super) merged: Option<ChangeId>,
+    /// Set while the task is escalated.
     pub(super) escalation: Option<Escalation>,
     pub(super) rejections: u32,
     pub(super) interruptions: u32,
@@ -76,86 +49,14 @@ pub(super) struct Detail {
     pub(super) intent: Option<MergeIntent>,
     pub(super) settled: Usd,
     pub(super) refused: Option<FencingToken>,
-    /// The lease that made its workspace, where that is too long ago for the table.
-    pub(super) old_workspace: Option<FencingToken>,
+    /// The lease that left its workspace, where that is too long ago for the table.
+    old_workspace: Option<FencingToken>,
 }
 
 /// A task that has nothing unusual has this.
-static PLAIN: std::sync::LazyLock<Detail> = std::sync::LazyLock::new(Detail::default);
+static PLAIN: LazyLock<Detail> = LazyLock::new(Detail::default);
 
-impl Task {
-    /// A task that was just added.
-    pub(super) const fn new(at: Timestamp) -> Self {
-        Self {
-            phase: Phase::Open,
-            since: at,
-            stage: 0,
-            attempt: 0,
-            dispatches: 0,
-            under_way: false,
-            holds_scope: false,
-            restart: Restart::OnTarget,
-            workspace: None,
-            last_token: FencingToken(0),
-            spent: Usd::ZERO,
-            detail: None,
-        }
-    }
-
-    pub(super) fn detail(&self) -> &Detail {
-        self.detail.as_deref().unwrap_or(&PLAIN)
-    }
-
-    /// The detail, made if there is none.
-    pub(super) fn detail_mut(&mut self) -> &mut Detail {
-        Arc::make_mut(self.detail.get_or_insert_default())
-    }
-
-    /// Sets something back to what it is in a task that has no detail.
-    pub(super) fn set_back(&mut self, change: impl FnOnce(&mut Detail)) {
-        if let Some(detail) = &mut self.detail {
-            change(Arc::make_mut(detail));
-        }
-    }
-
-    pub(super) const fn hold(&self) -> Option<&Hold> {
-        self.phase.hold()
-    }
-
-    /// How it got done, if it is.
-    pub(super) fn completion(&self, way: Way) -> Completion {
-        match (way, &self.detail().merged) {
-            (Way::Merged, Some(change)) => Completion::Merged(change.clone()),
-            (Way::Merged | Way::Verified, _) => Completion::Verified,
-            (Way::ByHand, _) => Completion::ByHand,
-            (Way::Skipped, _) => Completion::Skipped,
-        }
-    }
-}
-
-impl Phase {
-    /// The lease of a phase that has one.
-    pub(super) const fn hold(&self) -> Option<&Hold> {
-        match self {
-            Self::Leased(hold) | Self::Stopping(hold, _) => Some(hold),
-            Self::Open | Self::Deferred | Self::Done(_) | Self::Escalated | Self::Cancelled => None,
-        }
-    }
-
-    pub(super) const fn kind(&self) -> Kind {
-        match self {
-            Self::Open => Kind::Open,
-            Self::Deferred => Kind::Deferred,
-            Self::Leased(_) => Kind::Leased,
-            Self::Stopping(..) => Kind::Stopping,
-            Self::Done(_) => Kind::Done,
-            Self::Escalated => Kind::Escalated,
-            Self::Cancelled => Kind::Cancelled,
-        }
-    }
-}
-
-/// A phase without what belongs to it.
+/// What a task is doing; what belongs to a phase is in its lease or [`Detail`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
@@ -176,6 +77,11 @@ impl Kind {
     /// Whether what depends on a task in this phase cannot run.
     pub(super) const fn is_dead_end(self) -> bool {
         matches!(self, Self::Escalated | Self::Cancelled)
+    }
+
+    /// Whether a task in this phase has a lease, live or being stopped.
+    pub(super) const fn has_lease(self) -> bool {
+        matches!(self, Self::Leased | Self::Stopping)
     }
 
     pub(super) const fn as_str(self) -> &'static str {
@@ -244,11 +150,12 @@ pub(super) const NONE: u32 = u32::MAX;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Lease {
     pub(super) hold: Hold,
-    pub(super) stopping: Option<Interruption>,
     /// Whose it is.
     pub(super) task: u32,
     /// Its place among the hard stops.
     pub(super) place: u32,
+    /// Why it is being stopped, once it is.
+    why: Interruption,
 }
 
 /// The state of many tasks.
@@ -257,7 +164,36 @@ pub(super) struct Table {
     hot: Vec<Hot>,
     cold: Vec<Cold>,
     details: Slab<Arc<Detail>>,
-    leases: Slab<Lease>,
+    leases: Leases,
+}
+
+/// How a task was before a change.
+#[derive(Debug, Clone)]
+pub(super) struct Saved {
+    hot: Hot,
+    cold: Cold,
+    /// Meaningless unless its phase has one.
+    lease: Lease,
+    detail: Option<Arc<Detail>>,
+}
+
+/// One task, to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    hot: &'a Hot,
+    cold: &'a Cold,
+    lease: Option<&'a Lease>,
+    detail: &'a Detail,
+}
+
+/// One task, to be changed where it lies. It must be out of the index while its phase changes.
+#[derive(Debug)]
+pub(super) struct Row<'a> {
+    number: u32,
+    hot: &'a mut Hot,
+    cold: &'a mut Cold,
+    details: &'a mut Slab<Arc<Detail>>,
+    leases: &'a mut Leases,
 }
 
 impl Table {
@@ -290,10 +226,16 @@ impl Table {
         self.leases.get_mut(number)
     }
 
-    pub(super) fn push(&mut self, task: Task) {
+    pub(super) fn reserve(&mut self, more: usize) {
+        self.hot.reserve_exact(more);
+        self.cold.reserve_exact(more);
+    }
+
+    /// Adds a task that was never granted.
+    pub(super) fn push(&mut self, at: Timestamp) -> Row<'_> {
         let number = u32::try_from(self.hot.len()).unwrap_or(NONE);
         self.hot.push(Hot {
-            since: task.since,
+            since: at,
             slot: NONE,
             unmet: 0,
             dead: 0,
@@ -306,134 +248,270 @@ impl Table {
         });
         let (last_token, spent) = (FencingToken(0), Usd::ZERO);
         self.cold.push(Cold { last_token, spent, workspace: 0, detail: NONE });
-        self.put(number, task);
+        self.row(number)
     }
 
     pub(super) fn truncate(&mut self, tasks: usize) {
-        for task in tasks..self.len() {
-            self.put(u32::try_from(task).unwrap_or(NONE), Task::new(Timestamp(0)));
+        for (hot, cold) in self.hot.drain(tasks..).zip(self.cold.drain(tasks..)) {
+            self.details.remove(cold.detail);
+            if hot.kind.has_lease() {
+                self.leases.remove(hot.slot);
+            }
         }
-        self.hot.truncate(tasks);
-        self.cold.truncate(tasks);
     }
 
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.hot.reserve_exact(more);
-        self.cold.reserve_exact(more);
+    pub(super) fn row(&mut self, number: u32) -> Row<'_> {
+        let place = number as usize;
+        let Self { hot, cold, details, leases } = self;
+        Row { number, hot: &mut hot[place], cold: &mut cold[place], details, leases }
     }
 
-    /// A task's state.
-    pub(super) fn get(&self, number: u32) -> Task {
+    pub(super) fn view(&self, number: u32) -> View<'_> {
         let (hot, cold) = (&self.hot[number as usize], &self.cold[number as usize]);
-        let phase = match hot.kind {
-            Kind::Open => Phase::Open,
-            Kind::Deferred => Phase::Deferred,
-            Kind::Leased | Kind::Stopping => match self.leases.get(hot.slot) {
-                Some(lease) => match lease.stopping {
-                    Some(why) => Phase::Stopping(lease.hold, why),
-                    None => Phase::Leased(lease.hold),
-                },
-                None => Phase::Open,
-            },
-            Kind::Done => Phase::Done(hot.way),
-            Kind::Escalated => Phase::Escalated,
-            Kind::Cancelled => Phase::Cancelled,
-        };
-        let restart =
-            if hot.flags & ON_CANDIDATE == 0 { Restart::OnTarget } else { Restart::OnCandidate };
-        let detail = self.details.get(cold.detail).cloned();
-        let workspace = match cold.workspace {
-            0 => None,
-            NONE => detail.as_ref().and_then(|detail| detail.old_workspace),
-            back => Some(FencingToken(cold.last_token.0.wrapping_sub(u64::from(back) - 1))),
-        };
-        Task {
-            phase,
-            since: hot.since,
-            stage: hot.stage,
-            attempt: hot.attempt,
-            dispatches: hot.dispatches,
-            under_way: hot.flags & UNDER_WAY != 0,
-            holds_scope: hot.flags & HOLDS_SCOPE != 0,
-            restart,
-            workspace,
-            last_token: cold.last_token,
-            spent: cold.spent,
-            detail,
-        }
+        let lease = hot.kind.has_lease().then(|| self.leases.get(hot.slot)).flatten();
+        View { hot, cold, lease, detail: self.detail(cold.detail) }
     }
 
-    /// Writes a task's state; its place, where it keeps its phase, stays.
-    pub(super) fn put(&mut self, number: u32, mut task: Task) {
-        let workspace = task.workspace.map_or(0, |made| {
-            let back = task.last_token.0.wrapping_sub(made.0).wrapping_add(1);
-            u32::try_from(back).ok().filter(|back| *back > 0).unwrap_or(NONE)
-        });
-        if workspace == NONE {
-            task.detail_mut().old_workspace = task.workspace;
+    fn detail(&self, number: u32) -> &Detail {
+        if number == NONE {
+            return &PLAIN;
         }
-        let slot = self.put_lease(number, &task);
-        let hot = &mut self.hot[number as usize];
-        let on_candidate = task.restart == Restart::OnCandidate;
-        *hot = Hot {
-            since: task.since,
-            slot,
-            dispatches: task.dispatches,
-            attempt: task.attempt,
-            stage: task.stage,
-            kind: task.phase.kind(),
-            way: if let Phase::Done(way) = task.phase { way } else { Way::Verified },
-            flags: (u8::from(task.under_way) * UNDER_WAY)
-                | (u8::from(task.holds_scope) * HOLDS_SCOPE)
-                | (u8::from(on_candidate) * ON_CANDIDATE),
-            ..*hot
-        };
-        let cold = &mut self.cold[number as usize];
-        cold.last_token = task.last_token;
-        cold.spent = task.spent;
-        cold.workspace = workspace;
-        match task.detail {
-            Some(detail) => match self.details.get_mut(cold.detail) {
+        self.details.get(number).map_or(&*PLAIN, |detail| detail)
+    }
+
+    /// How a task is now.
+    pub(super) fn save(&self, number: u32) -> Saved {
+        let (hot, cold) = (self.hot[number as usize], self.cold[number as usize]);
+        let slot = if hot.kind.has_lease() { hot.slot } else { 0 };
+        let lease = self.leases.get(slot).copied().unwrap_or(NO_LEASE);
+        let has_detail = cold.detail != NONE;
+        let detail = has_detail.then(|| self.details.get(cold.detail).cloned()).flatten();
+        Saved { hot, cold, lease, detail }
+    }
+
+    /// Makes a task what it was; what is computed of its neighbours stays.
+    pub(super) fn restore(&mut self, number: u32, saved: Saved) {
+        let mut row = self.row(number);
+        row.leave();
+        let (unmet, dead, detail) = (row.hot.unmet, row.hot.dead, row.cold.detail);
+        *row.hot = Hot { unmet, dead, slot: NONE, ..saved.hot };
+        *row.cold = Cold { detail, ..saved.cold };
+        if saved.hot.kind.has_lease() {
+            row.hot.slot = row.leases.insert(saved.lease);
+        }
+        match saved.detail {
+            Some(detail) => match row.details.get_mut(row.cold.detail) {
                 Some(place) => *place = detail,
-                None => cold.detail = self.details.insert(detail),
+                None => row.cold.detail = row.details.insert(detail),
             },
             None => {
-                self.details.remove(cold.detail);
-                cold.detail = NONE;
+                row.details.remove(row.cold.detail);
+                row.cold.detail = NONE;
             }
         }
     }
+}
 
-    /// Keeps the lease of a task in step with its phase; says what its slot is then.
-    fn put_lease(&mut self, number: u32, task: &Task) -> u32 {
-        let hot = &self.hot[number as usize];
-        let had = matches!(hot.kind, Kind::Leased | Kind::Stopping);
-        let stopping = match task.phase {
-            Phase::Stopping(_, why) => Some(why),
-            Phase::Open
-            | Phase::Deferred
-            | Phase::Leased(_)
-            | Phase::Done(_)
-            | Phase::Escalated
-            | Phase::Cancelled => None,
-        };
-        match (had, task.phase.hold()) {
-            (true, Some(hold)) => {
-                if let Some(lease) = self.leases.get_mut(hot.slot) {
-                    lease.hold = *hold;
-                    lease.stopping = stopping;
-                }
-                hot.slot
-            }
-            (true, None) => {
-                self.leases.remove(hot.slot);
-                NONE
-            }
-            (false, Some(hold)) => {
-                self.leases.insert(Lease { hold: *hold, stopping, task: number, place: NONE })
-            }
-            (false, None) => hot.slot,
+impl<'a> View<'a> {
+    pub(super) const fn hot(&self) -> &'a Hot {
+        self.hot
+    }
+
+    pub(super) const fn detail(&self) -> &'a Detail {
+        self.detail
+    }
+
+    /// Its lease, live or being stopped.
+    pub(super) fn hold(&self) -> Option<&'a Hold> {
+        self.lease.map(|lease| &lease.hold)
+    }
+
+    /// Its lease that is being stopped, and why.
+    pub(super) fn stopping(&self) -> Option<(&'a Hold, Interruption)> {
+        let is_stopping = self.hot.kind == Kind::Stopping;
+        self.lease.filter(|_| is_stopping).map(|lease| (&lease.hold, lease.why))
+    }
+
+    pub(super) const fn last_token(&self) -> FencingToken {
+        self.cold.last_token
+    }
+
+    pub(super) const fn spent(&self) -> Usd {
+        self.cold.spent
+    }
+
+    pub(super) fn workspace(&self) -> Option<FencingToken> {
+        match self.cold.workspace {
+            0 => None,
+            NONE => self.detail.old_workspace,
+            back => Some(FencingToken(self.cold.last_token.0.wrapping_sub(u64::from(back) - 1))),
         }
+    }
+
+    /// The attempt that a grant would belong to.
+    pub(super) const fn attempt_of_grant(&self) -> u32 {
+        let Hot { attempt, .. } = *self.hot;
+        if self.hot.is_under_way() { attempt } else { attempt.saturating_add(1) }
+    }
+
+    /// How it got done.
+    pub(super) fn completion(&self) -> Completion {
+        match (self.hot.way, &self.detail.merged) {
+            (Way::Merged, Some(change)) => Completion::Merged(change.clone()),
+            (Way::Merged | Way::Verified, _) => Completion::Verified,
+            (Way::ByHand, _) => Completion::ByHand,
+            (Way::Skipped, _) => Completion::Skipped,
+        }
+    }
+}
+
+impl Row<'_> {
+    pub(super) const fn hot(&self) -> &Hot {
+        self.hot
+    }
+
+    pub(super) fn hold(&self) -> Option<Hold> {
+        let lease = self.hot.kind.has_lease().then(|| self.leases.get(self.hot.slot)).flatten();
+        lease.map(|lease| lease.hold)
+    }
+
+    pub(super) fn detail(&self) -> &Detail {
+        self.details.get(self.cold.detail).map_or(&*PLAIN, |detail| detail)
+    }
+
+    /// The detail, made if there is none.
+    pub(super) fn detail_mut(&mut self) -> &mut Detail {
+        if self.cold.detail == NONE {
+            self.cold.detail = self.details.insert(Arc::default());
+        }
+        let detail = self.details.get_mut(self.cold.detail);
+        Arc::make_mut(detail.expect("a detail stays as long as its task names it"))
+    }
+
+    /// Sets something back to what it is in a task that has no detail.
+    pub(super) fn set_back(&mut self, change: impl FnOnce(&mut Detail)) {
+        if self.cold.detail != NONE {
+            change(self.detail_mut());
+        }
+    }
+
+    pub(super) const fn set_since(&mut self, at: Timestamp) {
+        self.hot.since = at;
+    }
+
+    pub(super) const fn set_stage(&mut self, stage: u8) {
+        self.hot.stage = stage;
+    }
+
+    pub(super) const fn set_attempt(&mut self, attempt: u32) {
+        self.hot.attempt = attempt;
+    }
+
+    pub(super) const fn set_dispatches(&mut self, dispatches: u32) {
+        self.hot.dispatches = dispatches;
+    }
+
+    const fn set_flag(&mut self, flag: u8, to: bool) {
+        self.hot.flags = if to { self.hot.flags | flag } else { self.hot.flags & !flag };
+    }
+
+    pub(super) const fn set_under_way(&mut self, is: bool) {
+        self.set_flag(UNDER_WAY, is);
+    }
+
+    pub(super) const fn set_holds_scope(&mut self, holds: bool) {
+        self.set_flag(HOLDS_SCOPE, holds);
+    }
+
+    pub(super) fn set_restart(&mut self, restart: Restart) {
+        self.set_flag(ON_CANDIDATE, restart == Restart::OnCandidate);
+    }
+
+    /// Notes its last lease. Its workspace stays that of the lease that left it.
+    pub(super) fn set_last_token(&mut self, token: FencingToken) {
+        let workspace = self.workspace();
+        self.cold.last_token = token;
+        self.set_workspace(workspace);
+    }
+
+    fn workspace(&self) -> Option<FencingToken> {
+        match self.cold.workspace {
+            0 => None,
+            NONE => self.detail().old_workspace,
+            back => Some(FencingToken(self.cold.last_token.0.wrapping_sub(u64::from(back) - 1))),
+        }
+    }
+
+    pub(super) fn set_workspace(&mut self, left_by: Option<FencingToken>) {
+        let back = |token: FencingToken| {
+            let back = self.cold.last_token.0.wrapping_sub(token.0).wrapping_add(1);
+            u32::try_from(back).ok().filter(|back| *back > 0).unwrap_or(NONE)
+        };
+        self.cold.workspace = left_by.map_or(0, back);
+        if self.cold.workspace == NONE {
+            self.detail_mut().old_workspace = left_by;
+        }
+    }
+
+    pub(super) const fn spend(&mut self, cost: Usd) {
+        self.cold.spent = self.cold.spent.plus(cost);
+    }
+
+    /// Leaves its phase, with what belongs to that.
+    fn leave(&mut self) {
+        match self.hot.kind {
+            Kind::Leased | Kind::Stopping => {
+                self.leases.remove(self.hot.slot);
+                self.hot.slot = NONE;
+            }
+            Kind::Deferred => self.set_back(|detail| detail.deferred = None),
+            Kind::Escalated => self.set_back(|detail| detail.escalation = None),
+            Kind::Open | Kind::Done | Kind::Cancelled => {}
+        }
+    }
+
+    fn go(&mut self, kind: Kind) {
+        self.leave();
+        self.hot.kind = kind;
+    }
+
+    pub(super) fn open(&mut self) {
+        self.go(Kind::Open);
+    }
+
+    pub(super) fn defer(&mut self, until: Timestamp, why: Interruption) {
+        self.go(Kind::Deferred);
+        self.detail_mut().deferred = Some((until, why));
+    }
+
+    pub(super) fn lease(&mut self, hold: Hold) {
+        self.go(Kind::Leased);
+        let lease = Lease { hold, task: self.number, place: NONE, why: Interruption::Crashed };
+        self.hot.slot = self.leases.insert(lease);
+    }
+
+    /// Has its live lease stopped; nothing, when it has none.
+    pub(super) fn stop(&mut self, why: Interruption) {
+        if self.hot.kind == Kind::Leased
+            && let Some(lease) = self.leases.get_mut(self.hot.slot)
+        {
+            lease.why = why;
+            self.hot.kind = Kind::Stopping;
+        }
+    }
+
+    pub(super) fn finish(&mut self, way: Way) {
+        self.go(Kind::Done);
+        self.hot.way = way;
+    }
+
+    pub(super) fn escalate(&mut self, escalation: Escalation) {
+        self.go(Kind::Escalated);
+        self.detail_mut().escalation = Some(escalation);
+    }
+
+    pub(super) fn cancel(&mut self) {
+        self.go(Kind::Cancelled);
     }
 }
 
@@ -446,12 +524,28 @@ impl Hot {
         self.stage
     }
 
+    pub(super) const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    pub(super) const fn dispatches(&self) -> u32 {
+        self.dispatches
+    }
+
     pub(super) const fn since(&self) -> Timestamp {
         self.since
     }
 
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.flags & UNDER_WAY != 0
+    }
+
     pub(super) const fn holds_scope(&self) -> bool {
         self.flags & HOLDS_SCOPE != 0
+    }
+
+    pub(super) const fn restart(&self) -> Restart {
+        if self.flags & ON_CANDIDATE == 0 { Restart::OnTarget } else { Restart::OnCandidate }
     }
 
     /// Whether it could run if there were capacity.
@@ -467,6 +561,50 @@ impl Hot {
     /// Whether what depends on it can never run as things are.
     pub(super) const fn is_dead(&self) -> bool {
         self.kind.is_dead_end() || self.is_blocked()
+    }
+}
+
+/// Leases under numbers that are given again once they are free; a free one is stale, not gone.
+#[derive(Debug, Clone, Default)]
+struct Leases {
+    all: Vec<Lease>,
+    free: Vec<u32>,
+}
+
+/// What stands for a lease where there is none.
+const NO_LEASE: Lease = Lease {
+    hold: Hold {
+        token: FencingToken(0),
+        owner: NONE,
+        granted_at: Timestamp(0),
+        hard_stop: Timestamp(0),
+        reserved: Usd::ZERO,
+    },
+    task: NONE,
+    place: NONE,
+    why: Interruption::Crashed,
+};
+
+impl Leases {
+    fn get(&self, number: u32) -> Option<&Lease> {
+        self.all.get(number as usize)
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Lease> {
+        self.all.get_mut(number as usize)
+    }
+
+    fn insert(&mut self, lease: Lease) -> u32 {
+        if let Some(number) = self.free.pop() {
+            self.all[number as usize] = lease;
+            return number;
+        }
+        self.all.push(lease);
+        u32::try_from(self.all.len() - 1).unwrap_or(NONE)
+    }
+
+    fn remove(&mut self, number: u32) {
+        self.free.push(number);
     }
 }
 
