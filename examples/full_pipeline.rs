@@ -101,6 +101,11 @@ fn tell(err: &anyhow::Error, exit: Exit) -> ExitCode {
 
 /// The whole way: look, compose, drive, report.
 async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
+    if let Some(directory) = &options.write_templates {
+        let written = preflight::write_templates(directory)?;
+        say(&format!("{written} templates are written into {}.", directory.display()));
+        return Ok(Exit::Done);
+    }
     // Nothing is made before the plan is known to be one.
     let given_plan = options.plan.as_deref().map(preflight::plan).transpose()?;
     let place = Place::take(options.dir.as_deref(), options.repo.is_none())?;

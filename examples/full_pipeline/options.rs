@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Templates of prompts, which take the place of the built-in ones.
     #[arg(long, value_name = "DIR")]
     pub(crate) templates: Option<PathBuf>,
+    /// Write the built-in templates into this directory, to be edited, and do nothing else.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) write_templates: Option<PathBuf>,
     /// A document of the repository that every agent gets, in place of CONVENTIONS.md, INTERFACES.md
     /// and DECISIONS.md; give it once for each.
     #[arg(long, value_name = "PATH", conflicts_with = "no_documents")]

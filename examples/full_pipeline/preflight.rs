@@ -31,6 +31,13 @@ pub(crate) fn templates(directory: Option<&Path>) -> anyhow::Result<Templates> {
     Templates::with_directory(directory).map_err(|errors| all("templates cannot be used", &errors))
 }
 
+/// Writes the built-in templates for people to edit; a file that is there stays as it is. Says how
+/// many were written.
+pub(crate) fn write_templates(directory: &Path) -> anyhow::Result<usize> {
+    let written = Templates::write_out(directory);
+    Ok(written.map_err(|err| all("templates cannot be written", &[err]))?.len())
+}
+
 /// Tries everything that a stage will need on the target as it is: documents, prompts, the agent's
 /// program, and each verify command. Gives what may be wrong, and refuses what is.
 pub(crate) async fn check(

@@ -173,6 +173,7 @@ impl AgentRunner {
             repeats: &called.heard.repeats,
             denied: called.heard.denied,
             said: is_success(&finish.class).then_some(finish.text.as_str()),
+            has_changes,
             before: before.as_ref(),
             after: after.as_ref(),
         }

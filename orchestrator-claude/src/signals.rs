@@ -113,6 +113,8 @@ pub(crate) struct Looked<'a> {
     pub(crate) denied: u32,
     /// The final text, when the run says that it is finished.
     pub(crate) said: Option<&'a str>,
+    /// Whether the attempt has changed anything, where that is known.
+    pub(crate) has_changes: Option<bool>,
     pub(crate) before: Option<&'a Tree>,
     pub(crate) after: Option<&'a Tree>,
 }
@@ -121,11 +123,11 @@ impl Looked<'_> {
     /// All that is noticed.
     pub(crate) fn signals(&self) -> Vec<Signal> {
         let mut signals: Vec<Signal> = self.repeats.signal().into_iter().collect();
+        if self.has_changes == Some(false) && self.said.is_some() {
+            signals.push(Signal::NothingChanged);
+        }
         if let (Some(before), Some(after)) = (self.before, self.after) {
             let changed = before.changed(after);
-            if changed.is_empty() && self.said.is_some() {
-                signals.push(Signal::NothingChanged);
-            }
             let tests = changed.iter().filter(|path| is_test(path) && !self.names(path));
             let files = shown(tests.map(|path| path.display().to_string()));
             if !files.is_empty() {
@@ -252,7 +254,8 @@ mod tests {
         let signals = |task: &TaskSpec| {
             let (before, after) = (Some(&before), Some(&after));
             let root = dir.path();
-            Looked { task, root, repeats: &repeats, denied: 0, said: Some(""), before, after }
+            let (said, has_changes) = (Some(""), Some(true));
+            Looked { task, root, repeats: &repeats, denied: 0, said, has_changes, before, after }
                 .signals()
         };
         assert_eq!(signals(&task), [Signal::TestsChanged { files: vec!["tests/a.rs".to_owned()] }]);
@@ -275,6 +278,7 @@ mod tests {
             repeats: &Repeats::default(),
             denied: 2,
             said: Some(said),
+            has_changes: Some(false),
             before: Some(&tree),
             after: Some(&tree),
         };

@@ -3,8 +3,10 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread::available_parallelism;
+use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How many programs may be starting at the same time; clones share it.
@@ -15,9 +17,27 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, Clone)]
 pub struct Starts(Arc<Semaphore>);
 
-/// The right to start; it is given back when the program has begun to work.
+/// How long a program may be starting before others no longer wait for it: it hangs.
+const STARTING_MAX: Duration = Duration::from_secs(60);
+
+/// The right to start; it is given back when the program has begun to work, or hangs.
 #[derive(Debug)]
-pub(crate) struct Turn(#[expect(dead_code, reason = "held, not looked at")] OwnedSemaphorePermit);
+pub(crate) struct Turn(JoinHandle<()>);
+
+impl Turn {
+    fn holding(permit: OwnedSemaphorePermit) -> Self {
+        Self(tokio::spawn(async move {
+            let _permit = permit;
+            tokio::time::sleep(STARTING_MAX).await;
+        }))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 impl Starts {
     /// So many at the same time.
@@ -32,7 +52,7 @@ impl Starts {
             biased;
             () = cancel.cancelled() => None,
             // It is never closed.
-            turn = Arc::clone(&self.0).acquire_owned() => turn.ok().map(Turn),
+            turn = Arc::clone(&self.0).acquire_owned() => turn.ok().map(Turn::holding),
         }
     }
 }
@@ -63,5 +83,14 @@ mod tests {
         assert!(!waiting.is_finished());
         drop(first);
         assert!(waiting.await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_hangs_at_its_start_keeps_nobody_else_from_starting() {
+        let starts = Starts::at_once(NonZeroUsize::MIN);
+        let never = CancellationToken::new();
+        let _hangs = starts.turn(&never).await.unwrap();
+        // Time jumps on when nothing else can happen.
+        assert!(starts.turn(&never).await.is_some());
     }
 }

@@ -137,3 +137,15 @@ fn options_that_make_no_sense_are_refused() {
     }
     assert!(!bench.dir().exists());
 }
+
+#[test]
+fn the_built_in_templates_are_written_out_to_be_edited() {
+    let bench = Bench::new();
+    bench.run(&["--write-templates", "templates"]).assert_code(0);
+    let review = bench.path("templates/review.hbs");
+    assert!(fs::read_to_string(&review).unwrap().contains("{{change.diff}}"));
+    // What a person made of one stays as it is.
+    fs::write(&review, "mine").unwrap();
+    bench.run(&["--write-templates", "templates"]).assert_code(0);
+    assert_eq!(fs::read_to_string(&review).unwrap(), "mine");
+}

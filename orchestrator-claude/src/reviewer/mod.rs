@@ -323,8 +323,8 @@ impl Asked {
             // The change is not to blame for a review that does not come to an end.
             Class::Limit(Limit::Turns | Limit::Budget)
             | Class::Stopped(Stop::Repeats | Stop::Budget) => ended(Outcome::Fatal {
-                error: "the review reached its limit of turns or money before it came to a \
-                        verdict: raise it, or split the task"
+                error: "the review came to no verdict within its limits of turns, money and \
+                        repetition: raise them, or split the task"
                     .to_owned(),
             }),
             Class::Stopped(Stop::WallLimit) => ended(interrupted(Interruption::Expired)),

@@ -74,7 +74,8 @@ impl Rounds {
             return New { diff: change.diff.clone(), known: Vec::new() };
         }
         let is_known = |path: &&String| {
-            let names = |part: &&str| part.lines().next().is_some_and(|line| line.ends_with(*path));
+            let end = format!(" b/{path}");
+            let names = |part: &&str| part.lines().next().is_some_and(|line| line.ends_with(&end));
             old.iter().any(names) && !new.iter().any(names)
         };
         let known = change.files.iter().filter(is_known).cloned().collect();
@@ -169,6 +170,9 @@ mod tests {
         let one = Rounds { count: 1, seen, ..Rounds::default() };
         let part = one.new_part(&change("c2", &format!("{A}{B_NEW}")));
         assert_eq!((part.diff.as_str(), part.known), (B_NEW, vec!["a.rs".to_owned()]));
+        let mut alike = change("c3", &format!("{A}{B_NEW}"));
+        alike.files.push("rs".to_owned());
+        assert_eq!(one.new_part(&alike).known, ["a.rs"]);
         // Nothing is new: the answer is judged against all of it.
         assert_eq!(one.new_part(&first).diff, first.diff);
         assert_eq!(sections("no git"), ["no git"]);

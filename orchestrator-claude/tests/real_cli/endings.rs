@@ -307,7 +307,7 @@ async fn work_that_is_left_running_holds_nothing_up_and_is_ended() {
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(place.processes().is_empty(), "{:?}", place.processes());
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -295,7 +295,7 @@ async fn a_run_that_is_cancelled_leaves_nothing_and_is_taken_up_again() {
 async fn after_a_rejection_the_conversation_goes_on_with_the_feedback() {
     let write = json!({ "file_path": "${cwd}/a.txt", "content": "a\n" });
     let rules = vec![
-        Rule::new(Reply::tool("Write", write)).turn(0),
+        Rule::new(Reply::tool("Write", write).tokens(50_000, 1_000)).turn(0),
         Rule::new(Reply::text("Mended.")).user("test `a` failed"),
         Rule::new(Reply::text("Done.")),
     ];
@@ -304,11 +304,13 @@ async fn after_a_rejection_the_conversation_goes_on_with_the_feedback() {
     let first = runner.run(&place.cx).await;
     assert_eq!(first.outcome, Outcome::Passed);
     place.next_attempt("test `a` failed");
+    // Less than the conversation has cost so far: the limit is that of this run of the program.
+    place.cx.stage.cap = Usd(300_000);
     let second = runner.run(&place.cx).await;
     assert_eq!((&second.outcome, &second.session), (&Outcome::Passed, &first.session));
     // The program's total goes on, and what is booked is this attempt's part.
     let (Cost::Known(one), Cost::Known(two)) = (first.cost, second.cost) else { panic!() };
-    assert!(Usd::ZERO < two && two < one, "{one} {two}");
+    assert!(Usd(200_000) < one && Usd::ZERO < two && two < Usd(20_000), "{one} {two}");
     let asked = api.requests();
     let last = asked.last().unwrap();
     assert_eq!((asked.len(), last.turn), (3, 2));
