@@ -83,6 +83,38 @@ fn every_recorded_ending_is_put_into_its_class_in_both_versions() {
 }
 
 #[test]
+fn each_of_the_sixteen_classes_has_a_recorded_ending_in_both_versions() {
+    for version in [OLD, NEW] {
+        let of = |scene: &str| recorded(version, scene);
+        let (killed, gone) = (of("sigterm_bash"), of("no_conversation"));
+        let (text_only, denied, well) =
+            (of("schema_never_text"), of("deny_gitpush_yolo"), of("529_twice_then_ok"));
+        let stderr = "No conversation found with session ID: 0\n";
+        let rows = [
+            Ending { stopped: Some(Stop::WallLimit), ..ending(&killed, 143) },
+            Ending { stderr, ..ending(&gone, 1) },
+            ending(&killed, 143),
+            // Its last message came, and then nothing more, with an exit code of its own.
+            ending(&killed, 0),
+            ending(&of("429_unified_oauth"), 1),
+            ending(&of("529_retries2"), 1),
+            ending(&of("401_retries1"), 1),
+            ending(&of("model_404"), 1),
+            ending(&of("refused"), 1),
+            ending(&of("max_turns"), 1),
+            ending(&of("refusal"), 1),
+            ending(&of("sigint_bash"), 0),
+            Ending { question: Some("which?"), ..ending(&well, 0) },
+            Ending { wants_structure: true, ..ending(&text_only, 0) },
+            Ending { has_changes: Some(false), ..ending(&denied, 0) },
+            ending(&well, 0),
+        ]
+        .map(|ending| classify(&ending).row());
+        assert_eq!(rows.to_vec(), (1..=16).collect::<Vec<u8>>(), "{version}");
+    }
+}
+
+#[test]
 fn a_usage_limit_carries_the_time_at_which_the_window_reopens() {
     let cases = [
         (NEW, "429_unified_oauth", usage_limit(1_795_969_431, "five_hour")),
