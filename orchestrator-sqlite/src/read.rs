@@ -1,5 +1,7 @@
 //! What is read, each in one transaction.
 
+use std::thread::{self, ScopedJoinHandle};
+
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
     Answer, BlobHash, CommandId, PlanRef, RunId, RunRecord, Seq, Snapshot, StoredEvent, TaskId,
@@ -11,6 +13,7 @@ use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task
 use crate::error::{corrupt, read_error};
 use crate::row::Fields;
 use crate::table::{SQL, TASKS};
+use crate::worker::Gone;
 
 /// A blob has other bytes than its address says.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +32,10 @@ const TASKS_AT_ONCE_MAX: usize = 2_000_000;
 
 /// Opens a transaction in which all reads see one state.
 fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
+    if !conn.is_autocommit() {
+        // One that failed as it began or ended would show the same state for ever.
+        conn.execute_batch("ROLLBACK").map_err(read_error)?;
+    }
     conn.transaction().map_err(read_error)
 }
 
@@ -72,11 +79,20 @@ pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot
     let tx = reading(conn)?;
     let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
     let Some((seq, run)) = run_record(&tx, run, number)? else { return Ok(None) };
-    let tasks = all_tasks(&tx, number)?;
+    let plans = run.plans.iter().map(|plan| plan_blob(&tx, number, plan));
+    let plans: Vec<_> = plans.collect::<Result<_, _>>()?;
+    // The plans of a large run are large too, and their hashes take a good part of the time.
+    let check = || plans.iter().zip(&run.plans).try_for_each(check_plan);
+    let (tasks, checked) = thread::scope(|scope| {
+        let checking = thread::Builder::new().spawn_scoped(scope, check);
+        let tasks = all_tasks(&tx, number);
+        // Where there is no thread to be had, this one does both.
+        (tasks, checking.map_or_else(|_| Ok(check()), ScopedJoinHandle::join))
+    });
+    let tasks = tasks?;
+    checked.map_err(|_| StoreError::Unavailable(Box::new(Gone)))??;
     let pools = rows(&tx, &SQL.pools, [number], read_pool)?;
     let owners = rows(&tx, &SQL.owners, [number], read_owner)?;
-    let plans = run.plans.iter().map(|plan| plan_blob(&tx, number, plan));
-    let plans = plans.collect::<Result<_, _>>()?;
     Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
 }
 
@@ -188,17 +204,21 @@ fn checked_blob(
     run: i64,
     hash: &BlobHash,
 ) -> Result<Option<Vec<u8>>, StoreError> {
+    let Some(bytes) = unchecked_blob(conn, run, hash)? else { return Ok(None) };
+    check_blob(&bytes, hash)?;
+    Ok(Some(bytes))
+}
+
+fn unchecked_blob(
+    conn: &Connection,
+    run: i64,
+    hash: &BlobHash,
+) -> Result<Option<Vec<u8>>, StoreError> {
     const SQL: &str = "SELECT rowid FROM blobs WHERE run = ?1 AND hash = ?2";
     let mut statement = conn.prepare_cached(SQL).map_err(read_error)?;
     let number = statement.query_row(params![run, hash.as_str()], |row| row.get(0)).optional();
     let Some(number) = number.map_err(read_error)? else { return Ok(None) };
-    let bytes = blob_bytes(conn, number).map_err(read_error)?;
-    let found = BlobHash::of(&bytes);
-    if found == *hash {
-        Ok(Some(bytes))
-    } else {
-        Err(corrupt(format!("table `blobs`, row `{hash}`, column `bytes`"), Altered { found }))
-    }
+    blob_bytes(conn, number).map(Some).map_err(read_error)
 }
 
 /// Reads a blob piece by piece to where it stays: as a row's value it would be in memory twice.
@@ -209,9 +229,21 @@ fn blob_bytes(conn: &Connection, number: i64) -> rusqlite::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+fn check_blob(bytes: &[u8], hash: &BlobHash) -> Result<(), StoreError> {
+    let found = BlobHash::of(bytes);
+    if found == *hash {
+        return Ok(());
+    }
+    Err(corrupt(format!("table `blobs`, row `{hash}`, column `bytes`"), Altered { found }))
+}
+
 fn plan_blob(conn: &Connection, run: i64, plan: &PlanRef) -> Result<Vec<u8>, StoreError> {
     let place = || format!("table `blobs`, row `{}`", plan.blob);
-    checked_blob(conn, run, &plan.blob)?.ok_or_else(|| corrupt(place(), NoRow))
+    unchecked_blob(conn, run, &plan.blob)?.ok_or_else(|| corrupt(place(), NoRow))
+}
+
+fn check_plan((bytes, plan): (&Vec<u8>, &PlanRef)) -> Result<(), StoreError> {
+    check_blob(bytes, &plan.blob)
 }
 
 pub(crate) fn answer(

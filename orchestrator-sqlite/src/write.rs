@@ -24,6 +24,10 @@ struct NoRunRecord {
 /// Takes the write lock at once: a transaction that reads first and writes later could find that
 /// another one wrote in between, and would fail without waiting.
 fn writing(conn: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
+    if !conn.is_autocommit() {
+        // One that failed as it began or ended: nothing more could ever be written beside it.
+        conn.execute_batch("ROLLBACK")?;
+    }
     conn.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
@@ -190,7 +194,9 @@ pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite:
 
 #[cfg(test)]
 mod tests {
-    use orchestrator_core::testing::conformance::samples::{first_commit, next_commit, run_id};
+    use orchestrator_core::testing::conformance::samples::{
+        first_commit, next_commit, owner_record, run_id, task_record,
+    };
 
     use super::*;
     use crate::open::{SqliteOptions, open};
@@ -215,5 +221,57 @@ mod tests {
         }
         limit(conn, pages + 1_000);
         assert_eq!(commit(conn, &run, &large).unwrap(), at.plus(1));
+    }
+
+    /// What SQLite breaks off at any of its steps leaves nothing behind, or all where that is said
+    /// to be unknown.
+    #[test]
+    fn a_commit_that_is_broken_off_at_any_step_leaves_all_or_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = open(&dir.path().join("run.db"), &SqliteOptions::new()).unwrap();
+        let run = run_id("r");
+        let mut at = commit(opened.writer.conn(), &run, &first_commit("r", "create")).unwrap();
+        let mut next = next_commit(at);
+        next.records.tasks = (0..3).map(|place| (place, task_record(&place.to_string()))).collect();
+        next.records.owners = vec![owner_record("o", 1)];
+        next.blobs = vec![b"blob".to_vec()];
+        let before = read::load(&mut opened.reader, &run).unwrap();
+        let conn = opened.writer.conn();
+        let mut broken_off = 0;
+        for steps in 1..100_000 {
+            let mut left = steps;
+            let stop = move || {
+                left -= 1;
+                left == 0
+            };
+            conn.progress_handler(1, Some(stop)).unwrap();
+            let answer = commit(conn, &run, &next);
+            conn.progress_handler(1, None::<fn() -> bool>).unwrap();
+            let now = read::position(&mut opened.reader, &run).unwrap().unwrap();
+            match answer {
+                Ok(seq) => assert_eq!(seq, now),
+                Err(CommitError::Failed(_)) => assert_eq!(now, at, "step {steps}"),
+                // Broken off at the very last step, it is written.
+                Err(CommitError::Unknown(_)) => {}
+                Err(err) => panic!("step {steps}: {err:?}"),
+            }
+            if now > at {
+                at = now;
+                break;
+            }
+            assert_eq!(read::load(&mut opened.reader, &run).unwrap(), before, "step {steps}");
+            broken_off += 1;
+        }
+        next.expected = at;
+        assert!(broken_off > 100, "{broken_off}");
+
+        assert!(at > Seq(1), "it gets through in the end");
+        let before = read::load(&mut opened.reader, &run).unwrap();
+        conn.commit_hook(Some(|| true)).unwrap();
+        let refused = commit(conn, &run, &next);
+        assert!(matches!(refused, Err(CommitError::Unknown(_))), "{refused:?}");
+        assert_eq!(read::load(&mut opened.reader, &run).unwrap(), before);
+        conn.commit_hook(None::<fn() -> bool>).unwrap();
+        assert_eq!(commit(conn, &run, &next).unwrap(), at.plus(1));
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orchestrator_core::port::{Commit, Store};
 use orchestrator_core::testing::StoreFixture;
+use orchestrator_core::testing::conformance::SharedFixture;
 use orchestrator_core::testing::conformance::samples::{
     command_id, event, full_task_record, owner_record, pool_records, run_id, run_record,
 };
@@ -46,6 +47,12 @@ impl TempStore {
 impl StoreFixture for TempStore {
     async fn open(&self) -> Arc<dyn Store> {
         Arc::new(self.sqlite().await)
+    }
+}
+
+impl SharedFixture for TempStore {
+    fn address(&self) -> String {
+        self.path().to_str().expect("a folder for tests has a plain name").to_owned()
     }
 }
 
