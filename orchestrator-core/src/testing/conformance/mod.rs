@@ -6,18 +6,24 @@
 //! store_conformance!(MemoryStore::new());
 //! ```
 //!
-//! The macro needs `tokio` with the features `macros` and `rt-multi-thread` among the dev
+//! A store that outlives its process runs the second part too, in which real processes write, race
+//! and are killed: see [`store_process_conformance!`](crate::store_process_conformance).
+//!
+//! The macros need `tokio` with the features `macros` and `rt-multi-thread` among the dev
 //! dependencies. Each check is a plain function too, which panics when the store does not conform.
 
 mod commits;
+mod faults;
+mod processes;
 mod reads;
 pub mod samples;
+mod stamped;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use self::{commits::*, reads::*};
+pub use self::{commits::*, faults::*, processes::*, reads::*};
 use crate::memory::MemoryStore;
 use crate::port::Store;
 
@@ -69,6 +75,12 @@ macro_rules! store_conformance {
             prune_forgets_answers_and_nothing_else,
             a_change_wakes_who_waits_for_it,
             loading_is_consistent_while_commits_go_on,
+            texts_of_any_characters_come_back,
+            a_tail_sees_every_event_once_and_in_order,
+            a_run_of_many_tasks_is_kept_and_read_in_parts,
+            a_commit_whose_answer_is_lost_is_settled_by_its_command,
+            faults_at_many_calls_leave_each_commit_there_once,
+            a_commit_that_nobody_waits_for_any_more_is_whole_or_not_there,
         }
     };
     (@checks $fixture:expr; $($check:ident,)+) => {
@@ -77,6 +89,83 @@ macro_rules! store_conformance {
             async fn $check() {
                 let fixture = $fixture;
                 $crate::testing::conformance::$check(&fixture).await;
+            }
+        )+
+    };
+}
+
+/// Makes a `#[tokio::test]` of each check with processes of their own.
+///
+/// The first expression makes a fresh [`SharedFixture`](crate::testing::conformance::SharedFixture)
+/// for each; the second is a function that opens the store of an address in another process. The
+/// environment variable `STORE_CONFORMANCE_KILLS` says how many writers are killed (12).
+///
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use async_trait::async_trait;
+/// use orchestrator_core::port::Store;
+/// use orchestrator_core::store_process_conformance;
+/// use orchestrator_core::testing::StoreFixture;
+/// use orchestrator_core::testing::conformance::SharedFixture;
+/// # use orchestrator_core::MemoryStore;
+///
+/// /// A database of its own, removed when this is dropped.
+/// struct Fixture {
+///     url: String,
+/// }
+///
+/// impl Fixture {
+///     fn new() -> Self {
+///         Self { url: "my-database://fresh".to_owned() }
+///     }
+/// }
+///
+/// async fn open(url: String) -> Arc<dyn Store> {
+///     # drop(url);
+///     Arc::new(MemoryStore::new()) // your store, connected to the URL
+/// }
+///
+/// #[async_trait]
+/// impl StoreFixture for Fixture {
+///     async fn open(&self) -> Arc<dyn Store> {
+///         open(self.url.clone()).await
+///     }
+/// }
+///
+/// impl SharedFixture for Fixture {
+///     fn address(&self) -> String {
+///         self.url.clone()
+///     }
+/// }
+///
+/// store_process_conformance!(Fixture::new(), open);
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! store_process_conformance {
+    ($fixture:expr, $open:expr) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        #[ignore = "is started by other tests as a process of its own"]
+        async fn conformance_process() {
+            $crate::testing::conformance::carry_out($open).await;
+        }
+
+        $crate::store_process_conformance! {
+            @checks $fixture;
+            killed_writers_leave_whole_commits_and_every_acknowledged_one,
+            processes_that_race_each_win_their_own_positions,
+            a_commit_of_another_process_is_noticed,
+        }
+    };
+    (@checks $fixture:expr; $($check:ident,)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $check() {
+                let (module, test) = (module_path!(), "conformance_process");
+                let program = $crate::testing::conformance::Program { module, test };
+                let fixture = $fixture;
+                $crate::testing::conformance::$check(&fixture, program).await;
             }
         )+
     };

@@ -8,11 +8,12 @@ use super::samples::{
     task_id, task_record,
 };
 use crate::command::Answer;
-use crate::id::{BlobHash, FencingToken, ID_BYTES_MAX, Seq};
+use crate::event::{Event, EventKind, StoredEvent};
+use crate::id::{BlobHash, FencingToken, ID_BYTES_MAX, RunId, Seq};
 use crate::money::Usd;
 use crate::outcome::Interruption;
 use crate::port::{Commit, Store};
-use crate::record::{Phase, PlanRef, Records, Snapshot, TaskRecord};
+use crate::record::{Cause, Escalation, Phase, PlanRef, Records, RunState, Snapshot, TaskRecord};
 use crate::time::Timestamp;
 
 /// Reads of a run that is not there find nothing and are no errors.
@@ -417,4 +418,113 @@ pub async fn a_large_commit_comes_back_whole(fixture: &dyn StoreFixture) {
     assert!(loaded.tasks.into_iter().eq(tasks.into_iter().map(|(_, task)| task)));
     let read = store.events(&run, Seq(0), usize::MAX).await.expect("events");
     assert!(read.into_iter().map(|stored| stored.event).eq(commit.events));
+}
+
+/// Free texts are any Unicode, of any length, a NUL among it; ids never get that far.
+pub async fn texts_of_any_characters_come_back(fixture: &dyn StoreFixture) {
+    let store = fixture.open().await;
+    let run = run_id("r");
+    let mut at = store.commit(&run, &first_commit("r", "create")).await.expect("commit");
+    let long = "語\u{0}".repeat(16 * 1024);
+    for text in ["", "\u{0}", "a\u{0}b", "\u{1b}[31m", "\u{202e}\r\n\t\"'\\", "🦀\u{10ffff}", &long]
+    {
+        let mut commit = next_commit(at);
+        let mut record = run_record("r");
+        record.state = RunState::Paused { reason: text.to_owned() };
+        let mut task = full_task_record("t");
+        task.phase = Phase::Escalated(Escalation {
+            cause: Cause::Fatal,
+            text: None,
+            kept: Some(text.to_owned()),
+        });
+        let mut owner = owner_record("o", 1);
+        owner.owner.host = text.to_owned();
+        let (actor, reason) = (text.to_owned(), text.to_owned());
+        let paused = Event { at: Timestamp(1), kind: EventKind::Paused { actor, reason } };
+        commit.events = vec![paused.clone()];
+        commit.blobs = vec![text.as_bytes().to_vec()];
+        commit.records = Records {
+            run: Some(record.clone()),
+            tasks: vec![(0, task.clone())],
+            pools: Vec::new(),
+            owners: vec![owner.clone()],
+        };
+        let before = at;
+        at = store.commit(&run, &commit).await.expect("commit");
+        let loaded = store.load(&run).await.expect("load").expect("the run is there");
+        assert_eq!((loaded.run, loaded.tasks, loaded.owners), (record, vec![task], vec![owner]));
+        let read = store.events(&run, before, 1).await.expect("events");
+        assert_eq!(read.first().map(|stored| &stored.event), Some(&paused));
+        let blob = store.blob(&run, &BlobHash::of(text.as_bytes())).await.expect("blob");
+        assert_eq!(blob.as_deref(), Some(text.as_bytes()));
+    }
+    let too_long = "x".repeat(64 * 1024);
+    for text in ["a\u{0}b", "\u{0}", &too_long, &long] {
+        let refused = RunId::parse(text).expect_err("this is no id").to_string();
+        assert!(refused.len() < 1_000 && !refused.chars().any(char::is_control), "{refused:?}");
+    }
+}
+
+/// Whoever reads on from where it was, woken by hints, gets each event once, in order, none left
+/// out, while others commit in small and large pieces.
+pub async fn a_tail_sees_every_event_once_and_in_order(fixture: &dyn StoreFixture) {
+    const COMMITS: u64 = 40;
+    let (writer, reader) = (fixture.open().await, fixture.open().await);
+    let run = run_id("r");
+    let mut end = writer.commit(&run, &first_commit("r", "create")).await.expect("commit");
+    let size = |round: u64| 1 + round * round % 7;
+    let all = end.plus((0..COMMITS).map(size).sum());
+    let name = run.clone();
+    let tail = tokio::spawn(async move {
+        let mut read = Vec::new();
+        while read.len() < usize::try_from(all.0).expect("a few events") {
+            let after = read.last().map_or(Seq(0), |stored: &StoredEvent| stored.seq);
+            let page = reader.events(&name, after, 5).await.expect("events");
+            if page.is_empty() {
+                reader.changed(&name, after).await.expect("changed");
+            }
+            read.extend(page);
+        }
+        read
+    });
+    for round in 0..COMMITS {
+        let events = (0..size(round)).map(|number| event(end.0 + number + 1)).collect();
+        let commit = Commit { events, ..next_commit(end) };
+        end = writer.commit(&run, &commit).await.expect("commit");
+    }
+    let read = tail.await.expect("the tail panicked");
+    assert!(read.iter().map(|stored| stored.seq).eq((1..=all.0).map(Seq)));
+    assert!(read.iter().skip(1).all(|stored| stored.event == event(stored.seq.0)));
+}
+
+/// A run of 100,000 tasks, made by and by, of which single tasks are read and changed.
+pub async fn a_run_of_many_tasks_is_kept_and_read_in_parts(fixture: &dyn StoreFixture) {
+    const TASKS: u32 = 100_000;
+    const CHUNK: usize = 25_000;
+    let store = fixture.open().await;
+    let run = run_id("r");
+    let mut at = store.commit(&run, &first_commit("r", "create")).await.expect("commit");
+    let record = |place: u32| (place, task_record(&format!("task {place}")));
+    let places: Vec<u32> = (0..TASKS).collect();
+    for chunk in places.chunks(CHUNK) {
+        let mut commit = next_commit(at);
+        commit.records.tasks = chunk.iter().copied().map(record).collect();
+        at = store.commit(&run, &commit).await.expect("commit");
+    }
+    let changed = [0, 50_001, TASKS - 1];
+    let mut commit = next_commit(at);
+    commit.records.tasks =
+        changed.iter().map(|place| (*place, full_task_record(&format!("task {place}")))).collect();
+    at = store.commit(&run, &commit).await.expect("commit");
+    for place in changed.into_iter().chain([7, 99_000]) {
+        let id = task_id(&format!("task {place}"));
+        let found = store.task(&run, &id).await.expect("task").expect("the task is there");
+        assert_eq!((&found.id, found.attempt > 0), (&id, changed.contains(&place)));
+    }
+    let loaded = store.load(&run).await.expect("load").expect("the run is there");
+    assert_eq!((loaded.seq, loaded.tasks.len()), (at, places.len()));
+    for (place, task) in (0..).zip(loaded.tasks) {
+        let is_changed = changed.contains(&place);
+        assert!(is_changed || (place, task) == record(place), "task {place}");
+    }
 }
