@@ -125,6 +125,14 @@ pub enum GitError {
         /// How many are missing.
         missing: usize,
     },
+    /// The other repository cannot be used.
+    #[error("{} cannot be used as the remote: {why}: give the path of a bare repository on this machine (`git init --bare`)", path.display())]
+    Remote {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// Nothing is kept under this name.
     #[error("nothing is kept as `{name}`: `GitRun::kept` lists what is")]
     NotKept {
@@ -252,6 +260,7 @@ impl GitError {
             | Self::BranchName { .. }
             | Self::BranchIsTarget { .. }
             | Self::QuestionFile { .. }
+            | Self::Remote { .. }
             | Self::NotKept { .. }
             | Self::NotEmpty { .. }
             | Self::StoredOtherwise { .. }

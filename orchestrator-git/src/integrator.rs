@@ -83,6 +83,7 @@ impl Integrator for GitRun {
             // What is not even there was never merged.
             return Ok(false);
         }
+        self.0.follow_remote().await?;
         let head = self.0.head().await?;
         Ok(self.0.git.is_ancestor(change.as_str(), head.as_str()).await?)
     }
@@ -90,14 +91,18 @@ impl Integrator for GitRun {
     async fn greatest_fence(&self, run: &RunId) -> Result<FencingToken, PortError> {
         self.0.check_run(run)?;
         let fences = self.0.git.refs(&[&self.0.refs.fences()]).await?;
-        let tokens = fences.iter().map(token_of);
-        Ok(tokens.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default())
+        let mut greatest = self.0.greatest_remote_fence().await?;
+        for fence in &fences {
+            greatest = greatest.max(token_of(fence)?);
+        }
+        Ok(greatest)
     }
 }
 
 /// The number in a fence's blob.
 pub(crate) fn token_in(blob: &[u8]) -> Option<FencingToken> {
-    std::str::from_utf8(blob).ok()?.trim().parse().ok().map(FencingToken)
+    let text = std::str::from_utf8(blob).ok()?;
+    text.lines().next()?.trim().parse().ok().map(FencingToken)
 }
 
 fn token_of(fence: &Ref) -> Result<FencingToken, GitError> {
@@ -116,11 +121,21 @@ impl Inner {
     async fn raise_fence(&self, task: &TaskId, token: FencingToken) -> Result<(), GitError> {
         let name = self.refs.fence(task);
         let blob = self.git.write_object("blob", token.to_string().into_bytes()).await?;
+        self.raise_local_fence(&name, token, &blob).await?;
+        self.raise_remote_fence(&name, token, &blob).await
+    }
+
+    async fn raise_local_fence(
+        &self,
+        name: &str,
+        token: FencingToken,
+        blob: &Oid,
+    ) -> Result<(), GitError> {
         let mut tries = 0;
         loop {
-            let old = self.git.tip(&name).await?;
+            let old = self.git.tip(name).await?;
             if let Some(old) = &old
-                && (*old == blob || self.token_at(&name, old).await? >= token)
+                && (old == blob || self.token_at(name, old).await? >= token)
             {
                 return Ok(());
             }
@@ -128,7 +143,7 @@ impl Inner {
             let expected = old.as_ref().unwrap_or(&none);
             let moved = self.git.transact(&format!("update {name} {blob} {expected}\n")).await?;
             if moved.code == 0 {
-                self.note_fence(blob, token);
+                self.note_fence(blob.clone(), token);
                 return Ok(());
             }
             // Somebody else moved it: look again.
@@ -140,7 +155,7 @@ impl Inner {
     }
 
     /// The number in the blob that a fence points to.
-    async fn token_at(&self, name: &str, blob: &Oid) -> Result<FencingToken, GitError> {
+    pub(crate) async fn token_at(&self, name: &str, blob: &Oid) -> Result<FencingToken, GitError> {
         if let Some(known) = self.known_fence(blob) {
             return Ok(known);
         }
@@ -163,7 +178,7 @@ impl Inner {
         self.make_branch().await?;
         let window = self.config.window;
         if window < 2 {
-            let onto = self.branch_tip().await?;
+            let onto = self.present_tip().await?;
             return self.propose_merge(task, token, candidate, onto).await;
         }
         self.queue.withdraw(token);
@@ -177,7 +192,7 @@ impl Inner {
             let is_on_branch = last.is_none();
             let onto = match last {
                 Some(last) => last,
-                None => self.branch_tip().await?,
+                None => self.present_tip().await?,
             };
             let proposal = self.propose_merge(task, token, candidate, onto.clone()).await?;
             let Proposal::Clean { intent, .. } = &proposal else {
@@ -195,7 +210,13 @@ impl Inner {
         }
     }
 
-    async fn branch_tip(&self) -> Result<Oid, GitError> {
+    /// Where the branch stands, on the other side where there is one.
+    async fn present_tip(&self) -> Result<Oid, GitError> {
+        self.follow_remote().await?;
+        self.branch_tip().await
+    }
+
+    pub(crate) async fn branch_tip(&self) -> Result<Oid, GitError> {
         let tip = self.git.tip(&self.integration).await?;
         tip.ok_or_else(|| GitError::NoChange { text: self.integration.clone() })
     }
@@ -310,6 +331,12 @@ impl Inner {
     ) -> Result<Applied, GitError> {
         let (onto, merged) = (Oid::of(&intent.onto)?, Oid::of(&intent.merged)?);
         let (fence, blob) = (self.refs.fence(task), self.fence_blob(token));
+        if let Some(remote) = &self.remote {
+            if self.git.tip(&fence).await?.as_ref() != Some(&blob) {
+                return Ok(Applied::Fenced);
+            }
+            return self.apply_remotely(remote, (&fence, token), &onto, &merged).await;
+        }
         let mut tries = 0;
         loop {
             if self.git.tip(&fence).await?.as_ref() != Some(&blob) {

@@ -27,8 +27,10 @@ mod convert;
 mod diff;
 mod error;
 mod exec;
+mod failures;
 mod forward;
 mod integrator;
+mod judge;
 mod keep;
 mod kept;
 mod locks;
@@ -39,6 +41,7 @@ mod pool;
 mod preflight;
 mod queue;
 mod refs;
+mod remote;
 mod repository;
 mod rules;
 mod run;
@@ -49,7 +52,9 @@ mod worktree;
 
 pub use self::{
     error::GitError,
+    failures::Failures,
     forward::Forwarded,
+    judge::Judge,
     kept::{Kept, KeptAs, Retention},
     run::{GitConfig, GitRun, Strategy},
 };

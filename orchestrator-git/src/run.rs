@@ -15,6 +15,7 @@ use crate::exec::Caller;
 use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
 use crate::queue::Queue;
+use crate::remote::Remote;
 use crate::repository::Git;
 use crate::rules::listed;
 
@@ -55,6 +56,9 @@ pub struct GitConfig {
     pub subject: String,
     /// Ignored files that are kept as work is: paths and globs as in a scope.
     pub keep_ignored: Option<Scope>,
+    /// A bare repository on this machine whose branch of the same name as `integration` is merged
+    /// into, by a push that compares and swaps; the branch here follows it. Its hooks do not run.
+    pub remote: Option<PathBuf>,
     /// Paths that no task may change, whatever its scope says.
     pub protected: Option<Scope>,
     /// Whether a repository is taken that has files stored by a filter (LFS, git-crypt). Tasks see
@@ -104,6 +108,7 @@ impl GitConfig {
             strategy: Strategy::Squash,
             subject: "task {task}".to_owned(),
             keep_ignored: None,
+            remote: None,
             protected: None,
             takes_stored: false,
             forbidden: Self::unwanted_files(),
@@ -165,6 +170,8 @@ pub(crate) struct Inner {
     pub(crate) target: String,
     /// The full name of the branch that is merged into.
     pub(crate) integration: String,
+    /// The repository whose branch that follows.
+    pub(crate) remote: Option<Remote>,
     /// Set once that branch is there.
     branch: tokio::sync::OnceCell<()>,
     /// One task's workspace is worked on by one call at a time.
@@ -221,8 +228,13 @@ impl GitRun {
         roots.guard = root.join(".guard");
         check_integration(&git, &refs, &integration, &start).await?;
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
+        let remote = match &config.remote {
+            Some(path) => Some(Remote::open(&git, path, &root).await?),
+            None => None,
+        };
         Ok(Self(Arc::new(Inner {
             config,
+            remote,
             git,
             refs,
             root,
@@ -275,7 +287,8 @@ impl Inner {
                     return Err(made.failed("update-ref"));
                 }
             }
-            refuse_checked_out(&self.git, name).await
+            refuse_checked_out(&self.git, name).await?;
+            self.follow_remote().await
         };
         self.branch.get_or_try_init(make).await.copied()
     }

@@ -16,7 +16,10 @@ use crate::names::{Oid, Place, shown};
 use crate::run::{GitRun, Inner};
 use crate::worktree::{Checkout, TRASH};
 
-/// The place that belongs to no task; no slug begins with `+`.
+/// How the names of places begin that belong to no task; no slug does.
+const BESIDE: char = '+';
+
+/// The place with the target as it is.
 const UNTOUCHED: &str = "+untouched";
 
 /// Of how many files that differ it is looked whether they are just as a checkout writes them.
@@ -160,7 +163,7 @@ impl Inner {
             return Ok(());
         }
         let marker = Marker::read(&place.marker);
-        if slug != UNTOUCHED {
+        if !slug.starts_with(BESIDE) {
             let head = self.head().await?;
             let fallback = (&head, 0, FencingToken(0));
             self.keep_leftover(&place, marker.as_ref(), fallback).await?;
@@ -197,11 +200,18 @@ impl Inner {
     }
 
     async fn open_untouched(&self) -> Result<Workspace, GitError> {
-        let place = self.place(UNTOUCHED);
         let turn = self.turn(UNTOUCHED);
         let _turn = turn.lock().await;
         let start = self.head().await?;
+        self.open_beside(UNTOUCHED, &start).await
+    }
+
+    /// Makes a place with this commit that belongs to no task. The caller sees to it that nobody
+    /// else uses the name.
+    pub(crate) async fn open_beside(&self, name: &str, start: &Oid) -> Result<Workspace, GitError> {
+        let place = self.place(name);
         let marker = Marker::read(&place.marker);
+        let marker = if marker.is_some() { marker } else { self.pool_out(&place).await? };
         let what = Checkout {
             token: FencingToken(0),
             attempt: 0,
@@ -211,7 +221,16 @@ impl Inner {
             is_anew: true,
         };
         self.check_out(&place, marker.as_ref(), what).await?;
-        Ok(workspace(&place, &start, false))
+        Ok(workspace(&place, start, false))
+    }
+
+    /// Removes such a place.
+    pub(crate) async fn close_beside(&self, name: &str) -> Result<(), GitError> {
+        let place = self.place(name);
+        match Marker::read(&place.marker) {
+            Some(marker) if self.pool_in(&place, &marker)? => Ok(()),
+            Some(_) | None => self.remove(&place).await,
+        }
     }
 }
 

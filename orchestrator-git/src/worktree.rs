@@ -153,7 +153,12 @@ impl Inner {
 
     /// Makes the files those of the commit: others are removed, ignored ones only where the workspace
     /// is made anew, and then all but the caches.
-    async fn reset(&self, place: &Place, start: &Oid, is_anew: bool) -> Result<(), GitError> {
+    pub(crate) async fn reset(
+        &self,
+        place: &Place,
+        start: &Oid,
+        is_anew: bool,
+    ) -> Result<(), GitError> {
         if self.read_tree(place, start).await.is_err() {
             // Most likely the index is damaged, or a directory is read-only.
             remove_if_there(&place.index)?;

@@ -4,12 +4,14 @@
 mod driven;
 mod forward;
 mod hostile;
+mod judging;
 mod kept;
 mod killed;
 mod locks;
 mod merging;
 mod opening;
 mod pool;
+mod remote;
 mod sealing;
 mod window;
 mod workspaces;

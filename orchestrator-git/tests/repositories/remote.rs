@@ -1,0 +1,119 @@
+//! Merging into a branch of another repository on disk.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use orchestrator_core::FencingToken;
+use orchestrator_core::port::{Applied, Integrator as _};
+use orchestrator_git::{GitError, GitRun};
+
+use crate::world::{World, clean, conflict, git, task, write};
+
+const BRANCH: &str = "orchestrator/r";
+
+/// A run that merges into a bare repository, which has hooks that leave a trace.
+async fn world() -> (World, PathBuf) {
+    let mut bare = PathBuf::new();
+    let prepare = |repo: &Path| {
+        let dir = repo.parent().unwrap();
+        git(dir, ["init", "-q", "--bare", "origin é.git"]);
+        let hooks = dir.join("origin é.git/hooks");
+        fs::create_dir_all(&hooks).unwrap();
+        for hook in ["pre-receive", "update", "reference-transaction", "post-receive"] {
+            write(&hooks, hook, "#!/bin/sh\ntouch \"$(git rev-parse --git-dir)/trace\"\nexit 1\n");
+            fs::set_permissions(hooks.join(hook), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // Nothing of the repository's configuration may lead a push elsewhere.
+        let elsewhere = format!("url.{}/elsewhere.pushInsteadOf", dir.display());
+        git(repo, ["config", &elsewhere, &dir.display().to_string()]);
+    };
+    let world = World::with(prepare, |config| {
+        bare = config.repository.with_file_name("origin é.git");
+        config.remote = Some(bare.clone());
+    })
+    .await;
+    (world, bare)
+}
+
+fn tip(repo: &Path) -> String {
+    git(repo, ["rev-parse", BRANCH])
+}
+
+#[tokio::test]
+async fn p17_changes_are_merged_into_the_other_repository_and_the_branch_here_follows() {
+    let (world, bare) = world().await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    let two = world.work(&task("two"), 2, &[("two", "2\n")]).await;
+    assert_eq!(tip(&bare), one.base.as_str(), "the branch is made there");
+    for (name, token, sealed) in [("one", 3, &one), ("two", 4, &two)] {
+        let intent = world.merge(&task(name), token, sealed).await;
+        assert_eq!(tip(&bare), intent.merged.as_str());
+        assert_eq!(tip(&world.repo), intent.merged.as_str());
+        // The same once more, as after an answer that was lost.
+        assert_eq!(world.apply(&task(name), token, &intent).await, Applied::Merged);
+        assert!(world.run.is_merged(&intent.merged).await.unwrap());
+    }
+    assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1));
+    assert!(!bare.join("trace").exists(), "no hook runs");
+    git(&bare, ["fsck", "--strict"]);
+}
+
+#[tokio::test]
+async fn a_branch_that_somebody_moved_there_is_proposed_on_anew() {
+    let (world, bare) = world().await;
+    let one = world.work(&task("one"), 1, &[("README.md", "by one\n")]).await;
+    let two = world.work(&task("two"), 2, &[("two", "2\n")]).await;
+    world.fence(&task("two"), 3).await;
+    let (intent, _) = clean(world.propose(&task("two"), 3, &two).await);
+    let person = world.dir.path().join("a person's");
+    fs::remove_dir_all(bare.join("hooks")).unwrap();
+    git(world.dir.path(), ["clone", "-q", "-b", BRANCH, "origin é.git", "a person's"]);
+    write(&person, "README.md", "by a person\n");
+    git(&person, ["commit", "-qam", "meanwhile"]);
+    git(&person, ["push", "-q", "origin", BRANCH]);
+    assert_eq!(world.apply(&task("two"), 3, &intent).await, Applied::Moved);
+    world.merge(&task("two"), 3, &two).await;
+    assert_eq!(git(&bare, ["show", &format!("{BRANCH}:README.md")]), "by a person");
+    assert_eq!(git(&bare, ["show", &format!("{BRANCH}:two")]), "2");
+    world.fence(&task("one"), 4).await;
+    assert!(conflict(world.propose(&task("one"), 4, &one).await).contains("meanwhile"));
+}
+
+#[tokio::test]
+async fn p17_an_old_merger_is_fenced_off_there_too_also_from_another_clone() {
+    let (world, bare) = world().await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    world.fence(&task("one"), 3).await;
+    let (intent, _) = clean(world.propose(&task("one"), 3, &one).await);
+    // Another host took over: its repository is another one, and only the remote knows both.
+    let dir = world.dir.path().join("other host");
+    fs::create_dir(&dir).unwrap();
+    let from = world.repo.to_str().unwrap();
+    git(&dir, ["clone", "-q", "--no-local", from, "repo"]);
+    let mut config = World::config(&dir.join("repo"), &dir);
+    config.target = Some("main".to_owned());
+    config.remote = Some(bare.clone());
+    let other = GitRun::open(config).await.unwrap();
+    let greatest = other.greatest_fence(&world.run_id()).await.unwrap();
+    assert_eq!(greatest, FencingToken(3));
+    other.fence(&world.run_id(), &task("one").id, FencingToken(4)).await.unwrap();
+    let before = tip(&bare);
+    assert_eq!(world.apply(&task("one"), 3, &intent).await, Applied::Fenced);
+    assert_eq!(tip(&bare), before);
+}
+
+#[tokio::test]
+async fn what_is_no_repository_is_refused_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let repo = dir.path().join("repo");
+    fs::create_dir(&repo).unwrap();
+    git(&repo, ["init", "-q", "-b", "main"]);
+    git(&repo, ["commit", "-q", "--allow-empty", "-m", "one"]);
+    for path in ["missing", "repo/.git/refs"] {
+        let mut config = World::config(&repo, dir.path());
+        config.remote = Some(dir.path().join(path));
+        let err = GitRun::open(config).await.unwrap_err();
+        assert!(matches!(&err, GitError::Remote { .. }), "{err}");
+    }
+}
