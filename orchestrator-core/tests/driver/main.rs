@@ -2,6 +2,7 @@
 #![cfg(feature = "testing")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod clocks;
 mod ending;
 mod others;
 mod secrets;

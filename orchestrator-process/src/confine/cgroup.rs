@@ -24,6 +24,8 @@ use crate::table::Process;
 const BASE: &str = "orchestrator";
 /// Stands between the parts of a name; no slug has it.
 const SEPARATOR: &str = "@";
+/// What gives a process cgroups of its own.
+const WHAT_HELPS: &str = "start it by `systemd-run --user --scope -p Delegate=yes`, or as root";
 /// What cannot be done without any cgroup.
 const NO_CGROUP: &str = "no cgroup of this process can be written to";
 
@@ -95,9 +97,9 @@ impl Cgroups {
                 return Ok(Limit { base: base.clone(), is_v2: true });
             }
             let own = v1.ok_or_else(|| {
-                format!("the cgroup of this process passes no `{name}` controller on: start it by `systemd-run --user --scope -p Delegate=yes`, or as root")
+                format!("the cgroup of this process passes no `{name}` controller on; {WHAT_HELPS}")
             })?;
-            let base = usable(own).map_err(|err| format!("{}: {err}", own.display()))?;
+            let base = usable(own).map_err(|err| refused(own, &err))?;
             Ok(Limit { base, is_v2: false })
         };
         let memory = limit("memory", mounts.memory.as_ref());
@@ -199,8 +201,7 @@ fn prefix(lease: &Marker) -> String {
 
 /// The base in the hierarchy of version 2, with as many controllers as it can have.
 fn unified(own: &Path) -> Result<(PathBuf, Kill), String> {
-    let refused = |err: io::Error| format!("{}: {err}", own.display());
-    let mut base = usable(own).map_err(refused)?;
+    let mut base = usable(own).map_err(|err| refused(own, &err))?;
     enable_controllers(own);
     // A cgroup that has processes of its own passes no controller on; for a user's program the one
     // above, a slice of that user, does. Not where that would leave another orchestrator's place.
@@ -217,7 +218,7 @@ fn unified(own: &Path) -> Result<(PathBuf, Kill), String> {
     }
     enable_controllers(&base);
     let probe = base.join(format!("probe{SEPARATOR}{}", std::process::id()));
-    make_dir(&probe).map_err(refused)?;
+    make_dir(&probe).map_err(|err| refused(own, &err))?;
     let has = |file: &str| rustix::fs::access(probe.join(file), rustix::fs::Access::WRITE_OK);
     let kill = if has("cgroup.kill").is_ok() {
         Ok(Kill::File)
@@ -228,6 +229,10 @@ fn unified(own: &Path) -> Result<(PathBuf, Kill), String> {
     };
     fs::remove_dir(&probe).ok();
     kill.map(|kill| (base, kill))
+}
+
+fn refused(own: &Path, err: &io::Error) -> String {
+    format!("{}: {err}; {WHAT_HELPS}", own.display())
 }
 
 fn enable_controllers(dir: &Path) {

@@ -1,0 +1,44 @@
+//! A driver that is stopped by a signal, as when a laptop sleeps or a person presses Ctrl-Z.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+#[test]
+fn a_driver_that_stood_still_for_a_while_goes_on_and_finishes() {
+    let test = std::env::current_exe().unwrap();
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--package", "examples", "--example", "full_pipeline"]);
+    build.arg("--target-dir").arg(profile.parent().unwrap());
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+
+    let dir = tempfile::tempdir().unwrap();
+    let mut driver = Command::new(profile.join("examples").join("full_pipeline"))
+        .arg("--dir")
+        .arg(dir.path().join("run"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&driver);
+    // Three times in the course of the run, whatever it does then; its agents work on meanwhile.
+    for _ in 0..3 {
+        sleep(Duration::from_millis(800));
+        if driver.try_wait().unwrap().is_some() {
+            break;
+        }
+        kill_process(pid, Signal::STOP).unwrap();
+        sleep(Duration::from_millis(1_200));
+        kill_process(pid, Signal::CONT).unwrap();
+    }
+    // One task of the example asks a question, so that 1 is how it ends when all went well.
+    assert_eq!(driver.wait().unwrap().code(), Some(1));
+}
