@@ -266,7 +266,7 @@ async fn drive(
     for task in &options.retry {
         let (task, actor) = (TaskId::parse(task)?, "the command line".to_owned());
         let reason = "a person asked for it".to_owned();
-        orchestrator.ask(&Command::Retry { task, actor, reason }).await?;
+        orchestrator.ask(&Command::Retry { task, dependents: false, actor, reason }).await?;
     }
     tokio::select! {
         end = orchestrator.drive(Some(Arc::new(plan)), stop.token()) => Ok(end?),

@@ -100,7 +100,7 @@ impl Subject {
     /// Has a task tried again.
     pub(crate) fn retry(&mut self, task: TaskId) {
         let (actor, reason) = ("bench".to_owned(), "again".to_owned());
-        self.submit(&Command::Retry { task, actor, reason });
+        self.submit(&Command::Retry { task, dependents: false, actor, reason });
     }
 
     /// Makes what was decided final, as a driver does once the store has it.

@@ -109,6 +109,11 @@ impl Board {
                 let stage = self.stage(*token);
                 (Tone::Warn, format!("stopping   {} · {stage}: {reason}", name(task)))
             }
+            EventKind::Cancelling { task, token, actor, reason } => {
+                let stage = self.stage(*token);
+                let by = by(actor, reason);
+                (Tone::Warn, format!("cancelling {} · {stage}: {by}", name(task)))
+            }
             EventKind::Escalated { task, cause, .. } => {
                 (Tone::Bad, format!("ESCALATED  {}: {}", name(task), cause.as_str()))
             }
@@ -192,6 +197,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         | EventKind::Rejected { .. }
         | EventKind::Interrupted { .. }
         | EventKind::Stopping { .. }
+        | EventKind::Cancelling { .. }
         | EventKind::Escalated { .. }
         | EventKind::ResultRefused { .. }
         | EventKind::MergeIntended { .. }

@@ -160,6 +160,7 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::Rejected { .. }
         | EventKind::Interrupted { .. }
         | EventKind::Stopping { .. }
+        | EventKind::Cancelling { .. }
         | EventKind::ResultRefused { .. }
         | EventKind::MergeIntended { .. }
         | EventKind::Due { .. }

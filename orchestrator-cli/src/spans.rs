@@ -90,6 +90,7 @@ impl Spans {
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }
             | EventKind::Stopping { .. }
+            | EventKind::Cancelling { .. }
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }

@@ -211,6 +211,7 @@ impl<'a> Sweep<'a> {
             | EventKind::PoolOpened { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::Stopping { .. }
+            | EventKind::Cancelling { .. }
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Completed

@@ -89,6 +89,9 @@ pub enum Command {
     Retry {
         /// The task.
         task: TaskId,
+        /// Whether also those that depend on it, directly or not, are, where they are escalated or
+        /// cancelled. Those that it only blocks go on by themselves.
+        dependents: bool,
         /// Who.
         actor: String,
         /// Why.
@@ -105,7 +108,8 @@ pub enum Command {
         /// Why.
         reason: String,
     },
-    /// Gives a task up that has no live lease.
+    /// Gives a task up. One whose stage runs is stopped first; a result that comes after that is
+    /// late.
     Cancel {
         /// The task.
         task: TaskId,

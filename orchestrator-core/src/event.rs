@@ -231,6 +231,17 @@ pub enum EventKind<T = TaskId> {
         /// Why.
         reason: String,
     },
+    /// A person gave a task up whose stage runs: that is stopped first, and ends as cancelled.
+    Cancelling {
+        /// The task.
+        task: T,
+        /// The lease.
+        token: FencingToken,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
     /// A person gave a task up.
     Cancelled {
         /// The task.
@@ -298,6 +309,7 @@ impl<T> EventKind<T> {
                 Due {},
                 Retried { actor, reason },
                 Resolved { how, actor, reason },
+                Cancelling { token, actor, reason },
                 Cancelled { actor, reason },
             ],
             other: [
@@ -334,6 +346,7 @@ impl<T> EventKind<T> {
             | Self::Due { task }
             | Self::Retried { task, .. }
             | Self::Resolved { task, .. }
+            | Self::Cancelling { task, .. }
             | Self::Cancelled { task, .. } => Some(task),
             Self::RunCreated { .. }
             | Self::PlanAdded { .. }

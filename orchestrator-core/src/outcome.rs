@@ -82,6 +82,8 @@ pub enum Interruption {
     Expired,
     /// The orchestrator was asked to stop.
     Shutdown,
+    /// A person gave the task up while its stage ran. Only the engine says so.
+    Cancelled,
 }
 
 impl Interruption {
@@ -95,7 +97,7 @@ impl Interruption {
     /// go the next time.
     #[must_use]
     pub const fn is_ours(self) -> bool {
-        matches!(self, Self::OwnerLost | Self::Shutdown)
+        matches!(self, Self::OwnerLost | Self::Shutdown | Self::Cancelled)
     }
 }
 
@@ -114,6 +116,7 @@ impl fmt::Display for Interruption {
             Self::OwnerLost => "its orchestrator ended",
             Self::Expired => "lease ran out",
             Self::Shutdown => "stopped on request",
+            Self::Cancelled => "cancelled while it ran",
         })
     }
 }

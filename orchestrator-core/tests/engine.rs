@@ -250,6 +250,7 @@ fn p16_no_event_is_larger_than_allowed_whatever_its_words() {
     let (actor, reason) = (worst(9_000), worst(9_000));
     world.tell(&Command::Retry {
         task: task.clone(),
+        dependents: false,
         actor: actor.clone(),
         reason: reason.clone(),
     });
@@ -370,4 +371,66 @@ fn p12_a_task_that_leaves_what_it_needs_to_another_says_so() {
     let reasons = |task: &str| world.engine.explain(Timestamp(0), &id(task));
     assert!(reasons("t99").contains(&kept), "{:?}", reasons("t99"));
     assert!(!reasons("t0").contains(&kept), "{:?}", reasons("t0"));
+}
+
+#[test]
+fn a_task_that_is_cancelled_while_it_runs_is_stopped_first_and_a_late_success_does_not_count() {
+    let mut world = World::new(plan(&[("a", &[]), ("b", &["a"])]));
+    let grant = world.claim().unwrap();
+    let cancel = |task: &str| Command::Cancel {
+        task: id(task),
+        actor: "ann".into(),
+        reason: "not needed".into(),
+    };
+    world.tell(&cancel("a"));
+    world.tell(&cancel("a"));
+    let asked = |kind: &&EventKind| matches!(kind, EventKind::Cancelling { .. });
+    assert_eq!(world.events.iter().filter(asked).count(), 1, "asking twice is asking once");
+    assert_eq!(world.engine.in_use(&PoolName::parse(AGENTS).unwrap()), 1, "until it is gone");
+    let late = world.report(&grant, Outcome::Passed);
+    assert_eq!(late, Answer::Refused(orchestrator_core::Stale::Stopping));
+    world.tell(&Command::Stopped { task: grant.number, token: grant.token });
+    assert_eq!(world.phase("a"), Phase::Cancelled);
+    assert!(world.engine.is_blocked(&id("b")));
+    world.tell(&Command::Settle);
+    assert_eq!(*world.state(), RunState::Failed, "what depends on it cannot be done");
+}
+
+#[test]
+fn a_merge_that_was_announced_is_not_cancelled_before_it_is_known() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let mut last = None;
+    for _ in 0..4 {
+        let grant = world.claim().unwrap();
+        if grant.stage < 3 {
+            world.report(&grant, Outcome::Passed);
+        }
+        last = Some(grant);
+    }
+    let grant = last.unwrap();
+    let change = |name: &str| ChangeId::parse(name).unwrap();
+    let intent = orchestrator_core::MergeIntent { onto: change("o"), merged: change("m") };
+    world.tell(&Command::IntendMerge { task: grant.number, token: grant.token, intent });
+    let cancel = Command::Cancel { task: id("a"), actor: "ann".into(), reason: "no".into() };
+    let name = CommandId::parse("cancel").unwrap();
+    let refused = world.engine.submit(Timestamp(0), &name, &cancel).unwrap_err();
+    assert!(matches!(refused, orchestrator_core::Refusal::MergeInDoubt(_)), "{refused}");
+}
+
+#[test]
+fn p7_retrying_a_root_with_what_was_given_up_behind_it_retries_just_that() {
+    let edges: [(&str, &[&str]); 5] =
+        [("a", &[]), ("b", &["a"]), ("c", &["b"]), ("d", &[]), ("e", &["c", "d"])];
+    let mut world = World::new(plan(&edges));
+    let ask = |task: &str| (id(task), "ann".to_owned(), "why".to_owned());
+    for task in ["a", "c", "d"] {
+        let (task, actor, reason) = ask(task);
+        world.tell(&Command::Cancel { task, actor, reason });
+    }
+    let (task, actor, reason) = ask("a");
+    world.tell(&Command::Retry { task, dependents: true, actor, reason });
+    assert_eq!(world.phase("a"), Phase::Open);
+    assert_eq!(world.phase("c"), Phase::Open, "it was given up behind the root");
+    assert_eq!(world.phase("d"), Phase::Cancelled, "it does not depend on the root");
+    assert!(world.engine.is_blocked(&id("e")) && !world.engine.is_blocked(&id("c")));
 }

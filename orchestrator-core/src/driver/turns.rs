@@ -170,7 +170,7 @@ impl Turns {
     /// Does what a committed event asks for.
     fn follow(&mut self, stored: &StoredEvent) {
         match &stored.event.kind {
-            EventKind::Stopping { task, token, .. } => {
+            EventKind::Stopping { task, token, .. } | EventKind::Cancelling { task, token, .. } => {
                 let deadline = Instant::now() + self.config.stop_grace;
                 match self.live.get_mut(token) {
                     Some(live) => live.ask_to_end(deadline),
@@ -178,6 +178,7 @@ impl Turns {
                 }
             }
             EventKind::Passed { task, .. }
+            | EventKind::Interrupted { task, .. }
             | EventKind::Escalated { task, .. }
             | EventKind::Cancelled { task, .. }
             | EventKind::Resolved { task, .. } => self.release_if_settled(task.clone()),
@@ -191,7 +192,6 @@ impl Turns {
             | EventKind::DriverEnded { .. }
             | EventKind::Granted { .. }
             | EventKind::Rejected { .. }
-            | EventKind::Interrupted { .. }
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }

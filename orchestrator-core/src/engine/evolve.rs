@@ -80,6 +80,9 @@ impl Engine {
             EventKind::Stopping { task, reason, .. } => {
                 self.change(*task, at, |row, _| row.stop(*reason));
             }
+            EventKind::Cancelling { task, .. } => {
+                self.change(*task, at, |row, _| row.stop(Interruption::Cancelled));
+            }
             EventKind::ResultRefused { .. } => self.apply_refused(kind),
             EventKind::MergeIntended { task, intent, .. } => {
                 self.touch(*task, |row| row.detail_mut().intent = Some(intent.clone()));
@@ -232,19 +235,28 @@ impl Engine {
         };
         self.end_lease(*task, at, *cost, |row, _| {
             let detail = row.detail_mut();
-            if !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit) {
-                detail.interruptions += 1;
-            }
+            let is_counted = !matches!(
+                reason,
+                Interruption::Shutdown | Interruption::UsageLimit | Interruption::Cancelled
+            );
+            detail.interruptions += u32::from(is_counted);
             detail.settled = *cost;
             if session.is_some() {
                 detail.session.clone_from(session);
             }
-            if *until > at {
+            if *reason == Interruption::Cancelled {
+                row.set_holds_scope(false);
+                row.set_under_way(false);
+                row.cancel();
+            } else if *until > at {
                 row.defer(*until, *reason);
             } else {
                 row.open();
             }
         });
+        if *reason == Interruption::Cancelled {
+            self.change_run(reopen);
+        }
     }
 
     fn apply_escalated(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {

@@ -6,7 +6,7 @@ use super::table::{Kind, View};
 use crate::command::{Command, Refusal};
 use crate::event::EventKind;
 use crate::id::{TaskId, TaskNo};
-use crate::outcome::in_one_line;
+use crate::outcome::{Interruption, in_one_line};
 use crate::record::{RunRecord, RunState};
 
 /// Longest name or reason that a person may give, in bytes; what is over it is left out.
@@ -21,10 +21,8 @@ impl Engine {
         command: &Command,
     ) -> Result<(), Refusal> {
         let kind = match command {
-            Command::Retry { task, actor, reason } => {
-                let task = self.can_be_retried(task)?;
-                let (actor, reason) = (words(actor), words(reason));
-                EventKind::Retried { task, actor, reason }
+            Command::Retry { task, dependents, actor, reason } => {
+                return self.retry(draft, task, *dependents, (actor, reason));
             }
             Command::Resolve { task: id, how, actor, reason } => {
                 let (task, record) = self.idle(id, "its stage must end first")?;
@@ -34,13 +32,11 @@ impl Engine {
                 let (actor, reason) = (words(actor), words(reason));
                 EventKind::Resolved { task, how: *how, actor, reason }
             }
-            Command::Cancel { task: id, actor, reason } => {
-                let (task, record) = self.idle(id, "its stage must end first")?;
-                if matches!(record.hot().kind(), Kind::Done | Kind::Cancelled) {
-                    return Err(wrong(id, &record, "there is nothing left to cancel"));
+            Command::Cancel { task, actor, reason } => {
+                match self.cancelling(task, words(actor), words(reason))? {
+                    Some(kind) => kind,
+                    None => return Ok(()),
                 }
-                let (actor, reason) = (words(actor), words(reason));
-                EventKind::Cancelled { task, actor, reason }
             }
             Command::Pause { actor, reason } => match run.state {
                 RunState::Active => {
@@ -84,6 +80,42 @@ impl Engine {
         Ok(())
     }
 
+    fn retry(
+        &self,
+        draft: &mut Draft,
+        task: &TaskId,
+        dependents: bool,
+        (actor, reason): (&str, &str),
+    ) -> Result<(), Refusal> {
+        let task = self.can_be_retried(task)?;
+        let others = if dependents { self.given_up_behind(task.0) } else { Vec::new() };
+        for task in [task.0].into_iter().chain(others).map(TaskNo) {
+            let (actor, reason) = (words(actor), words(reason));
+            draft.push(EventKind::Retried { task, actor, reason });
+        }
+        Ok(())
+    }
+
+    /// What it takes to give a task up; nothing, when that is under way.
+    fn cancelling(
+        &self,
+        id: &TaskId,
+        actor: String,
+        reason: String,
+    ) -> Result<Option<EventKind<TaskNo>>, Refusal> {
+        let (task, record) = self.settled_merge(id)?;
+        Ok(match (record.hot().kind(), record.hold(), record.stopping()) {
+            (Kind::Done | Kind::Cancelled, ..) => {
+                return Err(wrong(id, &record, "there is nothing left to cancel"));
+            }
+            (_, _, Some((_, Interruption::Cancelled))) => None,
+            (_, Some(hold), _) => {
+                Some(EventKind::Cancelling { task, token: hold.token, actor, reason })
+            }
+            (_, None, _) => Some(EventKind::Cancelled { task, actor, reason }),
+        })
+    }
+
     fn can_be_retried(&self, id: &TaskId) -> Result<TaskNo, Refusal> {
         let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
         let task = self.table.view(number.0);
@@ -96,17 +128,40 @@ impl Engine {
         }
     }
 
+    /// Escalated and cancelled tasks that depend on this one, directly or not.
+    fn given_up_behind(&self, task: u32) -> Vec<u32> {
+        let mut behind = std::collections::BTreeSet::from([task]);
+        let mut given_up = Vec::new();
+        // Each has a greater number than those it depends on, so that all before it are known.
+        while let Some(from) = behind.pop_first() {
+            behind.extend(self.specs.dependents(from));
+            let is_given_up = self.table.hot(from).kind().is_dead_end();
+            given_up.extend((is_given_up && from != task).then_some(from));
+        }
+        given_up
+    }
+
     /// The task, if no lease of it lives and no merge of it is in doubt.
     fn idle(&self, id: &TaskId, remedy: &'static str) -> Result<(TaskNo, View<'_>), Refusal> {
-        let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
-        let task = self.table.view(number.0);
+        let (number, task) = self.known(id)?;
         if task.hold().is_some() {
-            Err(wrong(id, &task, remedy))
-        } else if task.detail().intent.is_some() {
-            Err(Refusal::MergeInDoubt(id.clone()))
-        } else {
-            Ok((number, task))
+            return Err(wrong(id, &task, remedy));
         }
+        self.settled_merge(id).map(|_| (number, task))
+    }
+
+    /// The task, if no merge of it is in doubt.
+    fn settled_merge(&self, id: &TaskId) -> Result<(TaskNo, View<'_>), Refusal> {
+        let (number, task) = self.known(id)?;
+        if task.detail().intent.is_some() {
+            return Err(Refusal::MergeInDoubt(id.clone()));
+        }
+        Ok((number, task))
+    }
+
+    fn known(&self, id: &TaskId) -> Result<(TaskNo, View<'_>), Refusal> {
+        let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
+        Ok((number, self.table.view(number.0)))
     }
 }
 

@@ -92,7 +92,11 @@ impl Engine {
         }
     }
 
-    fn interrupted(&self, end: &mut End<'_>, reason: Interruption) {
+    fn interrupted(&self, end: &mut End<'_>, mut reason: Interruption) {
+        if reason == Interruption::Cancelled && end.task.stopping().is_none() {
+            // Who carries out a stage may be told to stop; giving the task up is a person's.
+            reason = Interruption::Shutdown;
+        }
         let (run, task, now) = (end.run, end.report.task, end.draft.now);
         let count = end.task.detail().interruptions.saturating_add(1);
         // What the time said is over, or further off than any window, says nothing.
@@ -121,6 +125,9 @@ impl Engine {
             until,
             session: end.report.session.clone(),
         });
+        if reason == Interruption::Cancelled {
+            return;
+        }
         if self.is_spent(run, task, end.task) {
             end.escalate(Cause::DispatchesUsed, None);
         } else if reason != Interruption::Shutdown

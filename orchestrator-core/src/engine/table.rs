@@ -490,9 +490,9 @@ impl Row<'_> {
         self.hot.slot = self.leases.insert(lease);
     }
 
-    /// Has its live lease stopped; nothing, when it has none.
+    /// Has its lease stopped, or stopped for another reason; nothing, when it has none.
     pub(super) fn stop(&mut self, why: Interruption) {
-        if self.hot.kind == Kind::Leased
+        if self.hot.kind.has_lease()
             && let Some(lease) = self.leases.get_mut(self.hot.slot)
         {
             lease.why = why;

@@ -303,7 +303,12 @@ async fn a_person_has_an_escalated_task_tried_again() {
     let plan = plan(&[("a", &[]), ("b", &["a"])]);
     assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Failed);
     *answered.lock().unwrap() = true;
-    let retry = Command::Retry { task: id("a"), actor: "me".into(), reason: "answered".into() };
+    let retry = Command::Retry {
+        task: id("a"),
+        dependents: false,
+        actor: "me".into(),
+        reason: "answered".into(),
+    };
     let orchestrator = world.orchestrator();
     orchestrator.ask(&retry).await.unwrap();
     assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);

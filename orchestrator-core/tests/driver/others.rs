@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use orchestrator_core::port::{Change, OpenWorkspace, PortError, Sealed, Workspace, Workspaces};
 use orchestrator_core::testing::MemoryTarget;
 use orchestrator_core::{
-    Candidate, ChangeId, Command, EventKind, Interruption, Outcome, RunEnd, RunId, StageEnd,
-    StageKind, TaskId,
+    Candidate, ChangeId, Command, Completion, EventKind, Interruption, Outcome, Phase, RunEnd,
+    RunId, StageEnd, StageKind, TaskId,
 };
 
 use super::{World, id, plan, start};
@@ -115,11 +115,37 @@ async fn p19_a_task_that_is_tried_again_waits_until_its_old_workspace_is_removed
     world.committed(|kind| matches!(kind, EventKind::Escalated { .. })).await;
     assert!(*has_asked.lock().unwrap());
     let other = World { host: world.host.process(2), ..world.clone() };
-    let retry = Command::Retry { task: id("b"), actor: "me".into(), reason: "this".into() };
+    let retry = Command::Retry {
+        task: id("b"),
+        dependents: false,
+        actor: "me".into(),
+        reason: "this".into(),
+    };
     other.orchestrator().ask(&retry).await.unwrap();
     let passed = |kind: &EventKind| matches!(kind, EventKind::Passed { .. });
     world.committed(passed).await;
     stop.cancel();
     assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Stopped);
     assert_eq!(slow.order.lock().unwrap()[..3], ["open", "released", "open"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_somebody_cancels_while_it_runs_is_stopped_and_the_others_go_on() {
+    let world =
+        World::new(|cx| if cx.task.id.as_str() == "a" { hang() } else { StageEnd::passed() });
+    let (_stop, driving) = start(world.orchestrator(), plan(&[("a", &[]), ("b", &[])]));
+    world
+        .committed(|kind| matches!(kind, EventKind::Granted { task, .. } if *task == id("a")))
+        .await;
+    let other = World { host: world.host.process(2), ..world.clone() };
+    let (actor, reason) = ("me".to_owned(), "not needed".to_owned());
+    other.orchestrator().ask(&Command::Cancel { task: id("a"), actor, reason }).await.unwrap();
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed);
+    let snapshot = world.snapshot().await;
+    let phase = |task: &str| {
+        snapshot.tasks.iter().find(|record| record.id == id(task)).unwrap().phase.clone()
+    };
+    assert_eq!(phase("a"), Phase::Cancelled);
+    assert!(matches!(phase("b"), Phase::Done(Completion::Merged(_))), "{:?}", phase("b"));
+    assert_eq!(world.target.open_workspaces(), [], "nothing of it is left");
 }

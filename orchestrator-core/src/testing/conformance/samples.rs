@@ -204,7 +204,7 @@ fn lease() -> Lease {
     }
 }
 
-const INTERRUPTIONS: [Interruption; 12] = [
+const INTERRUPTIONS: [Interruption; 13] = [
     Interruption::Silence,
     Interruption::Killed,
     Interruption::Crashed,
@@ -217,6 +217,7 @@ const INTERRUPTIONS: [Interruption; 12] = [
     Interruption::OwnerLost,
     Interruption::Expired,
     Interruption::Shutdown,
+    Interruption::Cancelled,
 ];
 
 /// Every phase that a task can be in, with every reason for it.
@@ -364,6 +365,12 @@ fn person_events() -> Vec<EventKind> {
         EventKind::Resolved {
             task: task(),
             how: Resolution::Skip,
+            actor: actor(),
+            reason: reason(),
+        },
+        EventKind::Cancelling {
+            task: task(),
+            token: FencingToken(12),
             actor: actor(),
             reason: reason(),
         },

@@ -174,7 +174,12 @@ impl State {
             }
             Action::Retry(task) => {
                 let (actor, reason) = words();
-                self.person(&Command::Retry { task: task.clone(), actor, reason })
+                self.person(&Command::Retry {
+                    task: task.clone(),
+                    dependents: false,
+                    actor,
+                    reason,
+                })
             }
             Action::Cancel(task) => {
                 let (actor, reason) = words();

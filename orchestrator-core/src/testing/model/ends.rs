@@ -184,14 +184,19 @@ impl Model {
     ) {
         let rules = self.run_mut().rules.clone();
         let pool = self.specs[place].1.stage(self.tasks[place].stage).map(|s| s.pool.clone());
-        let is_counted = !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit);
+        let is_given_up = reason == Interruption::Cancelled;
+        let is_counted =
+            !is_given_up && !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit);
         let asked = report.retry_at.filter(|at| *at > now).map(|at| at.min(now.after(ASKED_MAX)));
         let task = &mut self.tasks[place];
         let count = task.interruptions + 1;
         let mut until = asked.unwrap_or_else(|| rules.backoff(now, &task.id, count));
         if matches!(
             reason,
-            Interruption::OwnerLost | Interruption::Shutdown | Interruption::UsageLimit
+            Interruption::OwnerLost
+                | Interruption::Shutdown
+                | Interruption::UsageLimit
+                | Interruption::Cancelled
         ) {
             until = now;
         }
@@ -199,6 +204,13 @@ impl Model {
         task.settled = cost;
         task.session = report.session.clone().or_else(|| task.session.take());
         task.phase = if until > now { Phase::Deferred { until, why: reason } } else { Phase::Open };
+        if is_given_up {
+            task.holds_scope = false;
+            task.under_way = false;
+            task.phase = Phase::Cancelled;
+            self.reopen();
+            return;
+        }
         if reason == Interruption::UsageLimit
             && let Some(pool) = pool
         {
@@ -223,7 +235,8 @@ impl Model {
             | Interruption::Network
             | Interruption::OwnerLost
             | Interruption::Expired
-            | Interruption::Shutdown => {}
+            | Interruption::Shutdown
+            | Interruption::Cancelled => {}
         }
     }
 

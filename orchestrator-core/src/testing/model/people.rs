@@ -5,13 +5,21 @@ use super::{Given, Model};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Resolution;
 use crate::id::TaskId;
+use crate::outcome::Interruption;
 use crate::record::{Completion, Phase, RunState};
 use crate::time::Timestamp;
 
 impl Model {
     pub(super) fn person(&mut self, now: Timestamp, command: &Command) -> Given {
         match command {
-            Command::Retry { task, .. } => self.retry(now, task),
+            Command::Retry { task, dependents, .. } => {
+                let others = if *dependents { self.given_up_behind(task) } else { Vec::new() };
+                self.retry(now, task)?;
+                for task in others {
+                    self.retry(now, &task)?;
+                }
+                Ok(Answer::Done)
+            }
             Command::Resolve { task, how, .. } => {
                 let place = self.idle(task)?;
                 if matches!(self.tasks[place].phase, Phase::Done(_)) {
@@ -24,14 +32,7 @@ impl Model {
                 self.settled_by_hand(now, place, Phase::Done(done));
                 Ok(Answer::Done)
             }
-            Command::Cancel { task, .. } => {
-                let place = self.idle(task)?;
-                if matches!(self.tasks[place].phase, Phase::Done(_) | Phase::Cancelled) {
-                    return Err(self.wrong_phase(place));
-                }
-                self.settled_by_hand(now, place, Phase::Cancelled);
-                Ok(Answer::Done)
-            }
+            Command::Cancel { task, .. } => self.cancel(now, task),
             Command::Pause { reason, .. } => {
                 let run = self.run_mut();
                 match run.state {
@@ -99,6 +100,44 @@ impl Model {
         record.phase = Phase::Open;
         record.since = now;
         self.reopen();
+        Ok(Answer::Done)
+    }
+
+    /// Tasks behind this one that somebody gave up, or that nobody can go on with.
+    fn given_up_behind(&self, task: &TaskId) -> Vec<TaskId> {
+        let is_behind = |other: &TaskId| self.depends_on(other, task);
+        let given_up = self.tasks.iter().filter(|other| {
+            matches!(other.phase, Phase::Escalated(_) | Phase::Cancelled) && is_behind(&other.id)
+        });
+        given_up.map(|other| other.id.clone()).collect()
+    }
+
+    fn depends_on(&self, task: &TaskId, on: &TaskId) -> bool {
+        let place = self.place(task);
+        place.is_some_and(|place| {
+            let direct = &self.specs[place].0.depends_on;
+            direct.contains(on) || direct.iter().any(|from| self.depends_on(from, on))
+        })
+    }
+
+    /// A task that runs is stopped first.
+    fn cancel(&mut self, now: Timestamp, task: &TaskId) -> Given {
+        let place = self.place(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
+        if self.tasks[place].intent.is_some() {
+            return Err(Refusal::MergeInDoubt(task.clone()));
+        }
+        match self.tasks[place].phase.clone() {
+            Phase::Done(_) | Phase::Cancelled => return Err(self.wrong_phase(place)),
+            Phase::Stopping { why: Interruption::Cancelled, .. } => {}
+            Phase::Leased(lease) | Phase::Stopping { lease, .. } => {
+                let why = Interruption::Cancelled;
+                self.tasks[place].phase = Phase::Stopping { lease, why };
+                self.tasks[place].since = now;
+            }
+            Phase::Open | Phase::Deferred { .. } | Phase::Escalated(_) => {
+                self.settled_by_hand(now, place, Phase::Cancelled);
+            }
+        }
         Ok(Answer::Done)
     }
 

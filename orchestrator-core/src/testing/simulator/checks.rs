@@ -130,6 +130,7 @@ impl Log {
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }
             | EventKind::Stopping { .. }
+            | EventKind::Cancelling { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
             | EventKind::Retried { .. }
@@ -188,6 +189,7 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
     let about = match command {
         Command::Report(report) => Some(report.task),
         Command::IntendMerge { task, .. } | Command::Stopped { task, .. } => Some(*task),
+        Command::Retry { dependents: true, .. } => return Ok(()),
         Command::Retry { task, .. }
         | Command::Resolve { task, .. }
         | Command::Cancel { task, .. } => after.number(task),

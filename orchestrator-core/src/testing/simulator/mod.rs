@@ -644,7 +644,10 @@ impl World {
         let task = tasks[at].id.clone();
         let (actor, reason) = ("sim".to_owned(), "chance".to_owned());
         match self.dice.below(10) {
-            0..=2 => Command::Retry { task, actor, reason },
+            0..=2 => {
+                let dependents = self.dice.once_in(2);
+                Command::Retry { task, dependents, actor, reason }
+            }
             3 => Command::Resolve { task, how: Resolution::Skip, actor, reason },
             4 if self.dice.once_in(4) => Command::Cancel { task, actor, reason },
             5 => {
