@@ -21,6 +21,8 @@ const NAME: &str = "last-attempt.json";
 const FILES_MAX: usize = 2_000;
 /// Longest file whose content is remembered, in bytes.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// How much content is looked at in all, in bytes; what is more is not waited for.
+const ALL_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// How much is remembered of what the attempt said last, in bytes.
 const SAID_BYTES_MAX: usize = 8 * 1024;
@@ -109,12 +111,19 @@ impl Memory {
         let paths = earlier.chain(changed.into_iter().flatten());
         let mut files = BTreeMap::new();
         let mut is_whole = changed.is_some() && before.is_none_or(|before| before.is_whole);
+        let mut bytes = 0_u64;
         for path in paths {
-            match content(&cx.workspace.path.join(path)) {
-                Ok(found) if files.len() < FILES_MAX => {
+            let place = cx.workspace.path.join(path);
+            bytes = bytes.saturating_add(place.symlink_metadata().map_or(0, |meta| meta.len()));
+            if files.len() >= FILES_MAX || bytes > ALL_BYTES_MAX {
+                is_whole = false;
+                break;
+            }
+            match content(&place) {
+                Ok(found) => {
                     files.insert(path.clone(), found);
                 }
-                Ok(_) | Err(_) => is_whole = false,
+                Err(_) => is_whole = false,
             }
         }
         let base = cx.workspace.base.clone();

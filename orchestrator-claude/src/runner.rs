@@ -6,18 +6,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orchestrator_core::port::{ActivityKind, Runner, StageContext};
 use orchestrator_core::{
-    Interruption, Outcome, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, head_and_tail,
+    Cost, Interruption, Outcome, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, Usd, head_and_tail,
 };
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::agent::{Agent, AgentConfig, Answer};
 use crate::blocked::Watch;
-use crate::call::{Call, Called};
+use crate::call::{Call, Called, sum};
 use crate::check::{self, Checked, SetupFault};
 use crate::claude::Claude;
 use crate::config::ClaudeConfig;
 use crate::memory::{Left, Memory};
-use crate::outcome::{Class, Refusal};
+use crate::outcome::{Class, Refusal, Stop, Unservable};
 use crate::prompt::{Document, Values};
 use crate::signals::{Looked, Signal};
 use crate::tree::Tree;
@@ -129,19 +130,26 @@ impl AgentRunner {
             cap: cx.stage.cap,
             wall: cx.stage.timeout,
         };
+        let begun_at = Instant::now();
+        let mut spent = Cost::NONE;
         if let Some(session) = &self.conversation(cx, &begun) {
             let prompt = config.templates.render("resume", values)?;
             let called = Call { prompt: &prompt, resume: Some(session), ..call }.make().await?;
             let finish = called.finish(None, None);
-            if finish.class != Class::Refused(Refusal::NoConversation) {
+            let has_money = finish.cost.settle(Usd::ZERO) < cx.stage.cap;
+            if !cannot_go_on(&finish.class) || !has_money || cx.cancel.is_cancelled() {
                 return Ok(self.end(cx, &called, begun).await);
             }
             called.note(&*self.agent, &finish, &[]);
-            warn!(task = %cx.task.id, "the conversation is not there any more; a new one begins");
+            spent = finish.cost;
+            warn!(task = %cx.task.id, class = ?finish.class, "a new conversation begins");
         }
         let prompt = config.templates.render(&cx.task.prompt_template, values)?;
-        let called = Call { prompt: &prompt, ..call }.make().await?;
-        Ok(self.end(cx, &called, begun).await)
+        let cap = cx.stage.cap.minus(spent.settle(Usd::ZERO));
+        let wall = cx.stage.timeout.saturating_sub(begun_at.elapsed());
+        let called = Call { prompt: &prompt, cap, wall, ..call }.make().await?;
+        let end = self.end(cx, &called, begun).await;
+        Ok(StageEnd { cost: sum(spent, end.cost), ..end })
     }
 
     /// The conversation to take up: the one that was interrupted, or the one of the attempt before.
@@ -189,8 +197,10 @@ impl AgentRunner {
         }
         add_to_feedback(&mut outcome, question.as_deref(), &signals);
         // A rejection tells the next attempt of them by itself.
+        // One that went in circles would go on in them.
+        let is_worth_it = finish.class != Class::Stopped(Stop::Repeats);
         let left = Left {
-            session: called.heard.session.clone(),
+            session: called.heard.session.clone().filter(|_| is_worth_it),
             signals: if outcome == Outcome::Passed { signals } else { Vec::new() },
             said: &finish.text,
             documents: &documents,
@@ -203,6 +213,14 @@ impl AgentRunner {
         let outcome = called.leftovers().unwrap_or(outcome);
         StageEnd { outcome, cost: finish.cost, session: called.heard.session.clone() }
     }
+}
+
+/// Whether a conversation is gone, or has become too long for the model; a new one may go better.
+const fn cannot_go_on(class: &Class) -> bool {
+    matches!(
+        class,
+        Class::Refused(Refusal::NoConversation) | Class::Unservable(Unservable::PromptTooLong)
+    )
 }
 
 /// Whether the attempt has changed anything, as far as that is known.

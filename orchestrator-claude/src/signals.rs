@@ -68,7 +68,7 @@ impl fmt::Display for Signal {
             Self::NotThere { files } => {
                 write!(f, "its report names files that do not exist: {}", files.join(", "))
             }
-            Self::Denied { times } => write!(f, "{times} uses of tools were not allowed"),
+            Self::Denied { times } => write!(f, "uses of tools that were not allowed: {times}"),
         }
     }
 }

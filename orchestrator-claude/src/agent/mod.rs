@@ -62,7 +62,7 @@ pub struct Capabilities {
     pub structured_answer: bool,
     /// Stop at a limit of money.
     pub budget: bool,
-    /// Stop at a limit of turns.
+    /// Stop at a limit of turns; without it time, money and repetition end a run.
     pub turns_max: bool,
     /// Take up an earlier conversation.
     pub resume: bool,

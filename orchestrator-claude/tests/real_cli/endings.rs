@@ -273,7 +273,7 @@ async fn denied_tools_without_a_change_are_doubted_and_noticed() {
     let said = place.said.lock().unwrap();
     let noticed = |text: &str| said.contains(&ActivityKind::Said(format!("noticed: {text}")));
     assert!(noticed("it said it was finished and had changed no file"), "{said:#?}");
-    assert!(noticed("1 uses of tools were not allowed"), "{said:#?}");
+    assert!(noticed("uses of tools that were not allowed: 1"), "{said:#?}");
 }
 
 #[tokio::test]
@@ -308,6 +308,24 @@ async fn work_that_is_left_running_holds_nothing_up_and_is_ended() {
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(place.processes().is_empty(), "{:?}", place.processes());
     assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_conversation_that_has_become_too_long_is_begun_anew() {
+    let too_long = Reply::error(400).saying("prompt is too long: 250000 tokens > 200000 maximum");
+    let rules = vec![
+        Rule::new(too_long).user("Go on with the task"),
+        Rule::new(Reply::text("Done.")).user("# Task long"),
+    ];
+    let Some((mut place, api, config)) = set_up(StageKind::Run, "long", rules) else { return };
+    let runner = ClaudeRunner::new(config);
+    let first = runner.run(&place.cx).await;
+    place.next_attempt("it failed");
+    let second = runner.run(&place.cx).await;
+    assert_eq!(second.outcome, Outcome::Passed);
+    assert_ne!(second.session, first.session);
+    let last = api.requests().pop().unwrap();
+    assert!(last.turn == 0 && last.body.to_string().contains("it failed"), "{}", last.turn);
 }
 
 #[tokio::test]
