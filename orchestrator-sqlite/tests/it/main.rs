@@ -12,4 +12,5 @@ mod full;
 mod growth;
 mod owners;
 mod processes;
+mod simulation;
 mod support;

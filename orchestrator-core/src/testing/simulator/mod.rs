@@ -8,6 +8,7 @@
 
 pub(super) mod checks;
 mod dice;
+mod disk;
 mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use self::checks::{Check, Kept, Log};
 pub use self::dice::Dice;
+use self::disk::Disk;
 use self::plans::GPU;
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::{Engine, Settlement};
@@ -28,6 +30,7 @@ use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::{AGENTS, StageKind};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
+use crate::port::Store;
 use crate::record::{ParkReason, Phase, RunState, TaskRecord};
 use crate::retry::RetryRules;
 use crate::testing::Model;
@@ -102,24 +105,48 @@ impl Simulation {
     /// # Errors
     /// [`Violation`] with the history that led to it.
     pub fn run(&self) -> Result<Ended, Violation> {
-        self.tell(false).0.map_err(|_| self.violation())
+        self.tell(false, None).0.map_err(|_| self.violation())
+    }
+
+    /// Lets the world run over a real store that has no run of the name `simulated`: each commit
+    /// goes to it, a driver that dies is loaded from it, and in the end it must have what the engine
+    /// has. Its faults are met as a driver meets them, so it may be a
+    /// [`FaultStore`](crate::testing::FaultStore).
+    ///
+    /// # Errors
+    /// [`Violation`] with the history that led to it.
+    pub fn run_over(&self, store: Arc<dyn Store>) -> Result<Ended, Violation> {
+        let live = || {
+            let (lived, world) = self.tell(true, Some(Disk::new(store)));
+            let disk = world.disk.as_ref().ok_or_else(|| "no store".to_owned());
+            let kept = disk.and_then(|disk| disk.load(&world.engine).map(drop));
+            lived.and_then(|ended| kept.map(|()| ended)).map_err(|what| {
+                let World { step, history, .. } = world;
+                Violation { seed: self.dice.seed, what, step, history }
+            })
+        };
+        // On a thread of its own, since waiting for a store is not allowed on one of a runtime.
+        std::thread::scope(|scope| match scope.spawn(live).join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
     }
 
     /// All that is done, a line each.
     #[must_use]
     pub fn history(&self) -> Vec<String> {
-        self.tell(true).1.history
+        self.tell(true, None).1.history
     }
 
     /// Runs the world; words cost more than all else, so they are made when somebody reads them.
-    fn tell(&self, is_told: bool) -> (Result<Ended, String>, World) {
-        let mut world = World::new(self, is_told);
+    fn tell(&self, is_told: bool, disk: Option<Disk>) -> (Result<Ended, String>, World) {
+        let mut world = World::new(self, is_told, disk);
         let lived = world.live(self);
         (lived.map(|()| Ended { events: world.log.events, state: world.state() }), world)
     }
 
     fn violation(&self) -> Violation {
-        let (lived, World { step, history, .. }) = self.tell(true);
+        let (lived, World { step, history, .. }) = self.tell(true, None);
         let what = lived.err().unwrap_or_else(|| "P13: it went well the second time".to_owned());
         Violation { seed: self.dice.seed, what, step, history }
     }
@@ -216,6 +243,8 @@ struct World {
     log: Log,
     /// What a store has.
     kept: Kept,
+    /// A real store beside it.
+    disk: Option<Disk>,
     /// The plans that are still to come.
     later: Vec<Arc<Plan>>,
     /// Stages under way: what their holders know.
@@ -237,7 +266,7 @@ struct World {
 }
 
 impl World {
-    fn new(of: &Simulation, is_told: bool) -> Self {
+    fn new(of: &Simulation, is_told: bool, disk: Option<Disk>) -> Self {
         let run = RunId::parse("simulated").expect("a valid id");
         let mut dice = of.dice.clone();
         let plan = Arc::new(plans::plan(&mut dice, "t", of.tasks, &[]));
@@ -255,6 +284,7 @@ impl World {
             model,
             log: Log::default(),
             kept: Kept::default(),
+            disk,
             later,
             grants: Vec::new(),
             sent: Vec::new(),
@@ -614,7 +644,10 @@ impl World {
 
     fn driver_dies(&mut self) -> Check {
         self.note(|| "the driver dies".to_owned());
-        let snapshot = self.engine.snapshot().ok_or("no snapshot")?;
+        let snapshot = match &self.disk {
+            Some(disk) => disk.load(&self.engine)?,
+            None => self.engine.snapshot().ok_or("no snapshot")?,
+        };
         let restored = Engine::restore(&snapshot)
             .map_err(|err| format!("P5: {err}"))?
             .with_policy(Arc::clone(&self.policy));
@@ -665,6 +698,9 @@ impl World {
     fn refused_commit(&mut self) -> Check {
         let before = self.engine.clone();
         self.batch_of_anything();
+        if let (Some(disk), Some(commit)) = (&self.disk, self.engine.batch()) {
+            disk.refuses(self.engine.id(), &commit)?;
+        }
         self.engine.undo();
         self.note(|| "the commit is refused".to_owned());
         if !checks::same(&self.engine, &before, self.time()) {
@@ -754,6 +790,10 @@ impl World {
         self.broken = self.broken.clone().and(modelled);
         if let Some(commit) = self.engine.batch() {
             self.engine.accept();
+            if let Some(disk) = &self.disk {
+                let written = disk.commit(self.engine.id(), &commit);
+                self.broken = self.broken.clone().and(written);
+            }
             let framed = checks::frame(command, &self.follower, &self.engine);
             self.kept.take(commit.records);
             for event in commit.events {
