@@ -245,7 +245,10 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
 }
 
 fn check_disk(path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
-    let kind = network_disk(path.parent().unwrap_or(path));
+    allow_disk(network_disk(path.parent().unwrap_or(path)), path, options)
+}
+
+fn allow_disk(kind: Option<String>, path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
     match kind.filter(|_| !options.network_disk) {
         Some(kind) => Err(OpenError::NetworkDisk { path: path.to_owned(), kind }),
         None => Ok(()),
@@ -409,5 +412,16 @@ mod tests {
             drop(open(&path, &SqliteOptions::new()).unwrap());
             assert!(fs::metadata(&path).unwrap().len() > 0, "{name}");
         }
+    }
+
+    #[test]
+    fn a_network_disk_is_refused_by_name_unless_it_is_allowed() {
+        let (path, options) = (Path::new("/net/run.db"), SqliteOptions::new());
+        let refused = allow_disk(Some("nfs4".to_owned()), path, &options).unwrap_err();
+        assert!(matches!(&refused, OpenError::NetworkDisk { kind, .. } if kind == "nfs4"));
+        assert!(refused.to_string().contains("put it on a local disk"), "{refused}");
+        allow_disk(None, path, &options).unwrap();
+        let allowed = options.with_network_disk(true);
+        allow_disk(Some("nfs4".to_owned()), path, &allowed).unwrap();
     }
 }

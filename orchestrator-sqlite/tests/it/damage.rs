@@ -142,3 +142,32 @@ async fn overwritten_pages_give_errors_or_whole_records_and_never_a_panic() {
     }
     assert!(refused > 0, "some page matters");
 }
+
+/// A file that ends too early, at the end of a page or within one, with its log and without.
+#[tokio::test]
+async fn a_truncated_file_gives_errors_or_whole_records_and_never_a_panic() {
+    let fixture = spoiled("SELECT 1").await;
+    let bytes = fs::read(fixture.path()).unwrap();
+    let mut refused = 0;
+    for length in (0..bytes.len()).step_by(2_900) {
+        let other = TempStore::new();
+        fs::write(other.path(), &bytes[..length]).unwrap();
+        let opened = SqliteStore::open(other.path(), SqliteOptions::new()).await;
+        let Ok(store) = opened else {
+            refused += 1;
+            continue;
+        };
+        let header = store.header(&run()).await;
+        let loaded = store.load(&run()).await;
+        let log = store.events(&run(), Seq(0), usize::MAX).await;
+        let doctor = store.doctor().await;
+        if let Ok(Some(snapshot)) = &loaded {
+            assert_eq!((snapshot.seq, snapshot.tasks.len()), (Seq(3), 20), "{length} bytes");
+        }
+        for err in [header.err(), loaded.err(), log.err(), doctor.err()].into_iter().flatten() {
+            assert!(matches!(err, StoreError::Corrupt { .. }), "{length} bytes: {err:?}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 10, "{refused}");
+}
