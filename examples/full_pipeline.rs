@@ -38,8 +38,8 @@ use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_cli::Terminal;
 use orchestrator_core::port::{Store as _, Workspaces as _};
 use orchestrator_core::{
-    AGENTS, Command, DriverConfig, Orchestrator, Plan, PoolName, Ports, RunEnd, RunError, RunId,
-    Scope, TaskId, VERIFY,
+    AGENTS, Command, DriverConfig, Orchestrator, Plan, PoolName, Ports, RetryRules, RunEnd,
+    RunError, RunId, Scope, TaskId, VERIFY,
 };
 use orchestrator_git::{GitConfig, GitRun};
 use orchestrator_process::{CommandVerifier, Environment, LocalHost};
@@ -262,6 +262,9 @@ async fn drive(
         git.retain(run, &[]).await.map_err(|err| anyhow::anyhow!(err.chain()))?;
         let Some(warnings) = checked? else { return Ok(RunEnd::Stopped) };
         warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+        let most = plan.bounds(&RetryRules::default());
+        let (starts, spend) = (most.dispatches, most.spend.min(plan.budget.unwrap_or(most.spend)));
+        say(&format!("whatever goes wrong: at most {starts} starts of stages and {spend}"));
     }
     for task in &options.retry {
         let (task, actor) = (TaskId::parse(task)?, "the command line".to_owned());

@@ -10,6 +10,7 @@ mod command;
 mod driver;
 mod engine;
 mod event;
+mod forecast;
 mod graph;
 mod id;
 mod lease;
@@ -40,6 +41,7 @@ pub use self::{
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
     engine::{Engine, InvalidSnapshot, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
+    forecast::{Assumptions, Bounds, Forecast, Spread},
     graph::{Graph, PathLength},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,

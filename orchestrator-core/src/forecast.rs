@@ -1,0 +1,409 @@
+//! What a run will come to: how much at most, and how long it will probably take.
+//!
+//! [`Plan::bounds`] is arithmetic and holds whatever happens. [`Engine::forecast`] lets copies of the
+//! engine run to their end in virtual time, with stages that take about as long, cost about as much
+//! and fail about as often as one assumes, and says what most of them came to.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::command::{Answer, Command, StageReport};
+use crate::engine::Engine;
+use crate::id::{CommandId, FencingToken, OwnerId, TaskNo};
+use crate::lease::Owner;
+use crate::money::{Cost, Usd};
+use crate::outcome::{Outcome, Restart};
+use crate::pipeline::{Pipeline, StageKind, StageSpec};
+use crate::plan::Plan;
+use crate::record::{Phase, RunState, TaskRecord};
+use crate::retry::RetryRules;
+use crate::time::{ClockReading, Timestamp, WallTime};
+
+/// The most that a plan can come to, whatever goes wrong, unless a person raises a bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Grants of stages.
+    pub dispatches: u64,
+    /// Money: each grant spends at most its stage's cap. A budget binds as well, and sooner where it
+    /// is less.
+    pub spend: Usd,
+}
+
+impl Plan {
+    /// What the plan's tasks come to at most under these rules.
+    ///
+    /// ```
+    /// use orchestrator_core::{Plan, RetryRules, TaskId, TaskSpec};
+    /// let task = TaskSpec::new(TaskId::parse("a").unwrap());
+    /// let plan = Plan { tasks: vec![task], ..Plan::default() };
+    /// let rules = RetryRules { dispatches_spare: 10, ..RetryRules::default() };
+    /// // Four stages, once and for each of three retries, and the spare.
+    /// assert_eq!(plan.bounds(&rules).dispatches, 4 * 4 + 10);
+    /// ```
+    #[must_use]
+    pub fn bounds(&self, rules: &RetryRules) -> Bounds {
+        let mut bounds = Bounds { dispatches: 0, spend: Usd::ZERO };
+        for task in &self.tasks {
+            let pipeline = self.pipeline_of(task).unwrap_or_default();
+            let stages = pipeline.stages();
+            let dispatches = rules.dispatches_max(stages.len(), task.max_retries);
+            let attempts = u64::from(task.max_retries).saturating_add(1);
+            let pass: Usd = stages.iter().map(|stage| stage.cap).sum();
+            let most = stages.iter().map(|stage| stage.cap.0).max().unwrap_or(0);
+            let spare = most.saturating_mul(u64::from(rules.dispatches_spare));
+            let spend = Usd(pass.0.saturating_mul(attempts).saturating_add(spare));
+            bounds.dispatches = bounds.dispatches.saturating_add(u64::from(dispatches));
+            bounds.spend = bounds.spend.plus(spend);
+        }
+        bounds
+    }
+}
+
+/// What a forecast takes for given. Each time and amount is drawn anew for each stage, between half
+/// and one and a half of what stands here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Assumptions {
+    /// How long a run stage takes, where its task has no estimate.
+    pub run: Duration,
+    /// How long the verify command takes.
+    pub verify: Duration,
+    /// How long a review takes.
+    pub review: Duration,
+    /// How long a merge takes.
+    pub integrate: Duration,
+    /// Of a thousand changes, how many a verify command or a reviewer rejects.
+    pub rejected_per_mille: u32,
+    /// What a stage spends of its cap, in thousandths.
+    pub spent_per_mille: u32,
+    /// How many runs are drawn.
+    pub samples: u32,
+    /// The same seed gives the same forecast.
+    pub seed: u64,
+}
+
+impl Default for Assumptions {
+    fn default() -> Self {
+        Self {
+            run: Duration::from_secs(15 * 60),
+            verify: Duration::from_secs(60),
+            review: Duration::from_secs(4 * 60),
+            integrate: Duration::from_secs(30),
+            rejected_per_mille: 150,
+            spent_per_mille: 300,
+            samples: 40,
+            seed: 0,
+        }
+    }
+}
+
+/// What runs that were drawn came to: a tenth of them to less than `low`, half to less than `middle`,
+/// a tenth to more than `high`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spread<T> {
+    /// A tenth of them came to less.
+    pub low: T,
+    /// Half of them came to less.
+    pub middle: T,
+    /// A tenth of them came to more.
+    pub high: T,
+}
+
+/// What the rest of a run will probably come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forecast {
+    /// How long it takes from now on.
+    pub makespan: Spread<Duration>,
+    /// What it spends from now on.
+    pub cost: Spread<Usd>,
+    /// How many tasks are not done at its end: escalated, blocked, cancelled, or out of budget.
+    pub left: Spread<u32>,
+}
+
+impl Engine {
+    /// Simulates the rest of the run, as if it were resumed now; changes nothing. `None` before the
+    /// run is created, and for no samples.
+    ///
+    /// Costs about as much as driving the engine through the rest of the run for each sample.
+    #[must_use]
+    pub fn forecast(&self, now: Timestamp, assumed: &Assumptions) -> Option<Forecast> {
+        let spent = self.run()?.spent;
+        let (mut times, mut costs, mut left) = (Vec::new(), Vec::new(), Vec::new());
+        for sample in 0..assumed.samples {
+            let mut drawn = Drawn::new(self, now, assumed, sample)?;
+            drawn.run_out();
+            let run = drawn.engine.run()?;
+            times.push(drawn.now.since(now));
+            costs.push(run.spent.minus(spent));
+            left.push(run.counts.total() - run.counts.done);
+        }
+        Some(Forecast { makespan: spread(times)?, cost: spread(costs)?, left: spread(left)? })
+    }
+}
+
+fn spread<T: Ord + Copy>(mut values: Vec<T>) -> Option<Spread<T>> {
+    values.sort_unstable();
+    let at = |tenths: usize| values.get((values.len().checked_sub(1)?) * tenths / 10).copied();
+    Some(Spread { low: at(1)?, middle: at(5)?, high: at(9)? })
+}
+
+/// A stage under way in a run that is drawn.
+struct Live {
+    task: TaskNo,
+    stage: u8,
+    attempt: u32,
+    cap: Usd,
+}
+
+/// One run that is drawn.
+struct Drawn<'a> {
+    engine: Engine,
+    assumed: &'a Assumptions,
+    now: Timestamp,
+    owner: OwnerId,
+    live: BTreeMap<(Timestamp, FencingToken), Live>,
+    state: u64,
+}
+
+impl<'a> Drawn<'a> {
+    fn new(of: &Engine, now: Timestamp, assumed: &'a Assumptions, sample: u32) -> Option<Self> {
+        let state = assumed.seed ^ u64::from(sample).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let (engine, owner) = (of.clone(), owner());
+        let driver = engine.run()?.driver.clone();
+        let mut drawn =
+            Self { engine, assumed, now, owner: owner.id.clone(), live: BTreeMap::new(), state };
+        match driver {
+            Some(driver) => drawn.owner = driver,
+            None => {
+                let opening = opening(&drawn.engine, owner);
+                drawn.tell(&opening);
+            }
+        }
+        drawn.tell(&Command::Resume { actor: "forecast".to_owned() });
+        let held: Vec<TaskRecord> = drawn.engine.held().collect();
+        for record in held {
+            drawn.take_up(&record);
+        }
+        Some(drawn)
+    }
+
+    /// What runs now goes on, and what is being stopped is gone.
+    fn take_up(&mut self, record: &TaskRecord) {
+        let Some(task) = self.engine.number(&record.id) else { return };
+        match &record.phase {
+            Phase::Leased(lease) => {
+                let (stage, attempt, cap) = (record.stage, record.attempt, lease.reserved);
+                let ends = lease.granted_at.after(self.duration(task, stage)).max(self.now);
+                self.live.insert((ends, lease.token), Live { task, stage, attempt, cap });
+            }
+            Phase::Stopping { lease, .. } => {
+                self.tell(&Command::Stopped { task, token: lease.token });
+            }
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => {}
+        }
+    }
+
+    fn tell(&mut self, command: &Command) -> Option<Answer> {
+        let id = CommandId::parse("forecast").expect("a valid name");
+        let answer = self.engine.submit(self.now, &id, command).ok();
+        self.engine.accept();
+        answer
+    }
+
+    fn run_out(&mut self) {
+        let claim = Command::Claim { owner: self.owner.clone() };
+        loop {
+            while let Some(Answer::Granted { task, stage, attempt, token }) = self.tell(&claim) {
+                let cap = self.engine.grant(task).map(|grant| grant.cap).unwrap_or_default();
+                let ends = self.now.after(self.duration(task, stage));
+                self.live.insert((ends, token), Live { task, stage, attempt, cap });
+            }
+            let is_active = self.engine.run().is_some_and(|run| run.state == RunState::Active);
+            let wake = self.engine.next_wake().filter(|_| is_active || !self.live.is_empty());
+            let ends = self.live.first_key_value().map(|((at, _), _)| *at);
+            match (ends, wake) {
+                (Some(ends), wake) if wake.is_none_or(|wake| ends <= wake) => self.end_first(),
+                (_, Some(wake)) => {
+                    self.now = self.now.max(wake);
+                    self.tell(&Command::Tick);
+                }
+                (_, None) => break,
+            }
+        }
+    }
+
+    /// The stage that is over first is over.
+    fn end_first(&mut self) {
+        let Some(((ends, token), live)) = self.live.pop_first() else { return };
+        self.now = self.now.max(ends);
+        let kind = self.stage(live.task, live.stage).map(|stage| stage.kind);
+        let is_judged = matches!(kind, Some(StageKind::Verify | StageKind::Review));
+        let mut outcome = Outcome::Passed;
+        if is_judged && self.roll() % 1_000 < u64::from(self.assumed.rejected_per_mille) {
+            // Never the same words twice, or else the task would be taken for stuck.
+            let letters =
+                (0..12).map(|_| char::from(b'a' + u8::try_from(self.roll() % 26).unwrap_or(0)));
+            let feedback = letters.collect();
+            outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
+        }
+        let share = u64::from(self.assumed.spent_per_mille);
+        let cost = self.about(live.cap.0.saturating_mul(share) / 1_000).min(live.cap.0);
+        let report = StageReport {
+            run: self.engine.id().clone(),
+            task: live.task,
+            stage: live.stage,
+            attempt: live.attempt,
+            token,
+            outcome,
+            cost: Cost::Known(Usd(cost)),
+            session: None,
+            candidate: None,
+            merged: None,
+            kept: None,
+            retry_at: None,
+        };
+        self.tell(&Command::Report(Box::new(report)));
+    }
+
+    fn stage(&self, task: TaskNo, stage: u8) -> Option<&StageSpec> {
+        let name = self.engine.name(task)?;
+        self.engine.pipeline(name).and_then(|pipeline: &Pipeline| pipeline.stage(stage))
+    }
+
+    fn duration(&mut self, task: TaskNo, stage: u8) -> Duration {
+        let Some(spec) = self.stage(task, stage) else { return Duration::ZERO };
+        let (kind, timeout) = (spec.kind, spec.timeout);
+        let estimate = self.engine.name(task).and_then(|name| self.engine.spec(name)?.estimate);
+        let about = match kind {
+            StageKind::Run => estimate.unwrap_or(self.assumed.run),
+            StageKind::Verify => self.assumed.verify,
+            StageKind::Review => self.assumed.review,
+            StageKind::Integrate => self.assumed.integrate,
+        };
+        Duration::from_millis(self.about(crate::time::millis(about))).min(timeout)
+    }
+
+    /// Between half and one and a half of an amount.
+    fn about(&mut self, amount: u64) -> u64 {
+        (amount / 2).saturating_add(self.roll() % amount.saturating_add(1))
+    }
+
+    /// The next number that looks like chance; after the seed, always the same one.
+    const fn roll(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The process that drives runs which are drawn.
+fn owner() -> Owner {
+    let id = OwnerId::parse("forecast").expect("a valid name");
+    Owner { id, host: String::new(), boot_id: String::new(), pid: 0, start_time: 0 }
+}
+
+fn opening(engine: &Engine, owner: Owner) -> Command {
+    let anchor = engine.run().and_then(|run| run.anchor.as_ref());
+    let none = ClockReading { boot_id: String::new(), boot_ms: 0, wall: WallTime(0) };
+    Command::OpenDriver {
+        owner,
+        reading: anchor.map_or(none, |anchor| anchor.reading.clone()),
+        ttl: Duration::from_secs(3600),
+        token_floor: FencingToken(0),
+        ended: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::id::{PoolName, RunId, TaskId};
+    use crate::pipeline::AGENTS;
+    use crate::task::{TaskSpec, VerifyCommand};
+
+    fn chain(tasks: u32, agents: u32, wide: bool) -> Plan {
+        let id = |number: u32| TaskId::parse(&format!("t{number}")).unwrap();
+        let mut plan = Plan::default();
+        for number in 0..tasks {
+            let mut spec = TaskSpec::new(id(number));
+            spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
+            spec.estimate = Some(Duration::from_secs(600));
+            spec.depends_on = (number > 0 && !wide).then(|| id(number - 1)).into_iter().collect();
+            plan.tasks.push(spec);
+        }
+        plan.pools.insert(PoolName::parse(AGENTS).unwrap(), agents);
+        plan
+    }
+
+    fn engine(plan: Plan) -> Engine {
+        let mut engine = Engine::new(RunId::parse("r").unwrap());
+        for command in [
+            Command::CreateRun { rules: RetryRules::default() },
+            Command::AddPlan { plan: Arc::new(plan) },
+        ] {
+            engine.submit(Timestamp(0), &CommandId::parse("c").unwrap(), &command).unwrap();
+        }
+        engine.accept();
+        engine
+    }
+
+    fn sure() -> Assumptions {
+        Assumptions { rejected_per_mille: 0, ..Assumptions::default() }
+    }
+
+    #[test]
+    fn a_chain_takes_about_the_sum_of_its_stages_however_many_agents_there_are() {
+        let ten = Duration::from_secs(10 * (600 + 60 + 240 + 30));
+        for agents in [1, 8] {
+            let engine = engine(chain(10, agents, false));
+            let makespan = engine.forecast(Timestamp(0), &sure()).unwrap().makespan;
+            assert!(makespan.low >= ten / 2 && makespan.high <= ten * 3 / 2, "{makespan:?}");
+            assert!(makespan.low <= makespan.middle && makespan.middle <= makespan.high);
+        }
+    }
+
+    #[test]
+    fn more_agents_shorten_what_is_wide_and_rejections_cost_time_and_money() {
+        let of = |agents, assumed: &Assumptions| {
+            engine(chain(40, agents, true)).forecast(Timestamp(0), assumed).unwrap()
+        };
+        let (few, many) = (of(1, &sure()), of(8, &sure()));
+        assert!(many.makespan.high * 2 < few.makespan.low, "{many:?} {few:?}");
+        let hard = of(8, &Assumptions { rejected_per_mille: 400, ..Assumptions::default() });
+        assert!(hard.makespan.middle > many.makespan.middle, "{hard:?}");
+        assert!(hard.cost.middle > many.cost.middle && hard.left.high > 0, "{hard:?}");
+        assert_eq!(many.left.high, 0);
+    }
+
+    #[test]
+    fn p13_the_same_seed_gives_the_same_forecast_and_asking_changes_nothing() {
+        let engine = engine(chain(10, 2, true));
+        let before = engine.snapshot();
+        let forecast = engine.forecast(Timestamp(0), &Assumptions::default());
+        assert_eq!(forecast, engine.forecast(Timestamp(0), &Assumptions::default()));
+        assert_eq!(engine.snapshot(), before);
+        let none = Assumptions { samples: 0, ..Assumptions::default() };
+        assert_eq!(engine.forecast(Timestamp(0), &none), None);
+    }
+
+    #[test]
+    fn p6_no_drawn_run_passes_the_bounds_that_are_known_before_it_starts() {
+        let plan = chain(6, 2, true);
+        let bounds = plan.bounds(&RetryRules::default());
+        let hopeless = Assumptions { rejected_per_mille: 1_000, ..Assumptions::default() };
+        let forecast = engine(plan.clone()).forecast(Timestamp(0), &hopeless).unwrap();
+        assert!(forecast.cost.high <= bounds.spend, "{forecast:?} {bounds:?}");
+        assert_eq!(forecast.left.low, 6);
+        // $7 a pass, four attempts, and 60 grants more at $5.
+        assert_eq!(bounds.spend, Usd::dollars(6 * (4 * 7 + 60 * 5)));
+        assert_eq!(bounds.dispatches, 6 * (4 * 4 + 60));
+    }
+}
