@@ -24,6 +24,19 @@ pub enum PanelRule {
 /// What the stage may spend is shared out in equal parts. A reviewer that comes to no verdict ends
 /// the review as its own would have ended. A finding that blocks in the eyes of a minority is a note
 /// when the majority approves.
+///
+/// ```
+/// use std::sync::Arc;
+/// use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, Panel, PanelRule};
+///
+/// let reviewer = |model| Arc::new(ClaudeReviewer::new(ClaudeConfig::new("claude", model)));
+/// let panel = Panel::new(PanelRule::Majority, reviewer("claude-sonnet-5-5"))
+///     .and(reviewer("claude-haiku-5"))
+///     .and(reviewer("claude-opus-5-5"));
+/// # drop(panel);
+/// ```
+///
+/// A model that the stage itself names is every member's, so leave it out there.
 #[derive(Clone)]
 pub struct Panel {
     members: Vec<Arc<dyn Reviewer>>,
