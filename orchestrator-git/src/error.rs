@@ -133,6 +133,43 @@ pub enum GitError {
         /// What is wrong with it.
         why: String,
     },
+    /// The disk is nearly full.
+    #[error(
+        "{free} bytes are free on the disk of {}, and {low_water} are wanted before a task gets a worktree: \
+         free some, or lower `GitConfig::free_bytes_min`", root.display()
+    )]
+    NoRoom {
+        /// The place for workspaces.
+        root: PathBuf,
+        /// How much is free.
+        free: u64,
+        /// How much is wanted.
+        low_water: u64,
+    },
+    /// Every block of ports belongs to a worktree.
+    #[error(
+        "all {blocks} blocks of ports are taken: begin at a lower port, or give each worktree fewer"
+    )]
+    NoPorts {
+        /// How many there are.
+        blocks: u16,
+    },
+    /// A worktree could not be set up.
+    #[error("the set-up command `{command}` failed ({how}): {said}")]
+    SetUp {
+        /// The command.
+        command: String,
+        /// How it ended.
+        how: String,
+        /// What it printed.
+        said: String,
+    },
+    /// A path of a set-up step does not stay in the worktree.
+    #[error("set-up path {} leaves the worktree: give a relative one without `..`, through no link", path.display())]
+    SetUpPath {
+        /// The path.
+        path: PathBuf,
+    },
     /// Nothing is kept under this name.
     #[error("nothing is kept as `{name}`: `GitRun::kept` lists what is")]
     NotKept {
@@ -247,6 +284,9 @@ impl GitError {
             Self::BranchCheckedOut { .. }
             | Self::BranchGone { .. }
             | Self::WorkspaceLost { .. }
+            | Self::NoRoom { .. }
+            | Self::NoPorts { .. }
+            | Self::SetUp { .. }
             | Self::Locked { .. }
             | Self::Ended { .. }
             | Self::Failed { .. }
@@ -261,6 +301,7 @@ impl GitError {
             | Self::BranchIsTarget { .. }
             | Self::QuestionFile { .. }
             | Self::Remote { .. }
+            | Self::SetUpPath { .. }
             | Self::NotKept { .. }
             | Self::NotEmpty { .. }
             | Self::StoredOtherwise { .. }

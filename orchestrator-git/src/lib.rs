@@ -15,8 +15,8 @@
 //! - The orchestrator commits. What an agent committed is part of the one commit that becomes of its
 //!   work.
 //! - Before a workspace is reset or removed, what is in it and in no change is kept under
-//!   `refs/orchestrator/<run>/kept/<task>/<attempt>-<token>`; ignored files are neither kept nor
-//!   removed by a reset.
+//!   `refs/orchestrator/<run>/kept/<task>/<attempt>-<token>`; ignored files are kept where they are
+//!   declared, and go when another task gets the worktree.
 //!
 //! The refs of a run: `task/<slug>` is a task's last candidate, `fence/<slug>` a blob with the
 //! number of its last lease, `kept/<slug>/…` what is not merged, and `merged` where the branch stood
@@ -46,6 +46,7 @@ mod repository;
 mod rules;
 mod run;
 mod seal;
+mod setup;
 mod shield;
 mod workspaces;
 mod worktree;
@@ -57,4 +58,5 @@ pub use self::{
     judge::Judge,
     kept::{Kept, KeptAs, Retention},
     run::{GitConfig, GitRun, Strategy},
+    setup::{PortBlocks, SetUp},
 };

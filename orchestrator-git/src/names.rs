@@ -129,6 +129,16 @@ impl Place {
         }
     }
 
+    /// A directory for what is of no worth, in no tree.
+    pub(crate) fn scratch(&self) -> PathBuf {
+        self.dir.join("scratch")
+    }
+
+    /// The file with the variables of the workspace, for a shell to read.
+    pub(crate) fn variables(&self) -> PathBuf {
+        self.dir.join("variables")
+    }
+
     /// Whether the worktree is there and is no link to somewhere else.
     pub(crate) fn is_real(&self) -> bool {
         let is_dir = |path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());

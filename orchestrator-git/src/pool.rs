@@ -47,6 +47,7 @@ impl Inner {
         let spare = Marker { is_ready: false, sealed: None, ..marker.clone() };
         spare.write(&place.marker)?;
         remove_if_there(&place.aside)?;
+        remove_if_there(&place.scratch())?;
         fs::create_dir_all(self.pool()).map_err(GitError::io(&self.pool(), "made"))?;
         let slot = Place::new(&self.pool(), &unique());
         fs::rename(&place.dir, &slot.dir).map_err(GitError::io(&place.dir, "moved"))?;

@@ -18,6 +18,7 @@ use crate::queue::Queue;
 use crate::remote::Remote;
 use crate::repository::Git;
 use crate::rules::listed;
+use crate::setup::{PortBlocks, SetUp};
 
 /// What a merge looks like on the branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,6 +86,14 @@ pub struct GitConfig {
     /// Ignored files that stay when a worktree goes from one task to another, as patterns of
     /// `.gitignore`: build caches that may be shared. All others are removed.
     pub caches: Vec<String>,
+    /// What each new worktree is set up with.
+    pub set_up: Vec<SetUp>,
+    /// Ports that each worktree has for itself. The first is `ORCHESTRATOR_PORT` in a file
+    /// `variables` beside the tree, with `ORCHESTRATOR_PORT_LAST`, `ORCHESTRATOR_SCRATCH` and
+    /// `TMPDIR`: a command reads it with `. ../variables`.
+    pub ports: Option<PortBlocks>,
+    /// No task gets a new worktree while less is free on the disk.
+    pub free_bytes_min: Option<u64>,
     /// The git program.
     pub program: OsString,
     /// The name that commits bear.
@@ -120,6 +129,9 @@ impl GitConfig {
             file_bytes_max: 20 << 20,
             spares_max: 16,
             caches: Vec::new(),
+            set_up: Vec::new(),
+            ports: None,
+            free_bytes_min: Some(512 << 20),
             program: OsString::from("git"),
             author_name: "orchestrator".to_owned(),
             author_email: "orchestrator@localhost".to_owned(),
@@ -184,6 +196,8 @@ pub(crate) struct Inner {
     pub(crate) queue: Queue,
     /// Proposals are made one after the other, so that each is built on the one before.
     pub(crate) proposing: tokio::sync::Mutex<()>,
+    /// Ports are given to one worktree after the other.
+    pub(crate) giving_ports: Mutex<()>,
     /// What the repository's configuration ran when a workspace was opened.
     programs: Mutex<HashMap<String, BTreeMap<String, String>>>,
 }
@@ -244,6 +258,7 @@ impl GitRun {
             places: Mutex::default(),
             adding: tokio::sync::Mutex::default(),
             fences: Mutex::default(),
+            giving_ports: Mutex::default(),
             queue: Queue::default(),
             proposing: tokio::sync::Mutex::default(),
             programs: Mutex::default(),

@@ -77,6 +77,9 @@ impl Inner {
         let _turn = turn.lock().await;
         self.check_turn(&place, ask.token)?;
         let marker = Marker::read(&place.marker);
+        if marker.is_none() {
+            self.check_room()?;
+        }
         let mut start = &ask.start;
         while let Start::AsLeftBy { token, otherwise } = start {
             let is_left = marker.as_ref().filter(|marker| {

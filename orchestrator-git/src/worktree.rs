@@ -94,6 +94,9 @@ impl Inner {
             self.read_tree(place, &marker.start).await?;
         }
         self.tidy(&marker.name).await?;
+        if !is_known || is_anew {
+            self.set_up(place).await?;
+        }
         let theirs = self.admin(&marker.name).join("index");
         let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
         renew(&theirs, &ours)?;

@@ -13,6 +13,7 @@ mod opening;
 mod pool;
 mod remote;
 mod sealing;
+mod setting_up;
 mod window;
 mod workspaces;
 mod world;

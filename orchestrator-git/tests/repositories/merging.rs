@@ -321,3 +321,38 @@ async fn a_merged_commit_says_run_task_attempt_token_and_cost() {
     );
     assert_eq!(log, expected);
 }
+
+#[tokio::test]
+async fn a_long_history_is_no_obstacle() {
+    let long = |repo: &std::path::Path| {
+        let mut input = String::new();
+        for number in 1..=4_000 {
+            let from = if number == 1 { "from refs/heads/main^0\n" } else { "" };
+            let text = format!(
+                "commit refs/heads/main\ncommitter a <a@example.org> {number} +0000\ndata 1\nx\n\
+                 {from}M 644 inline old/{}\ndata <<E\n{number}\nE\n\n",
+                number % 300
+            );
+            input.push_str(&text);
+        }
+        write(repo, ".git/import", input);
+        let made = std::process::Command::new("git")
+            .args(["fast-import", "--quiet"])
+            .current_dir(repo)
+            .stdin(std::fs::File::open(repo.join(".git/import")).unwrap())
+            .status();
+        assert!(made.unwrap().success());
+        git(repo, ["reset", "-q", "--hard"]);
+    };
+    let world = World::with(long, |_| {}).await;
+    assert_eq!(git(&world.repo, ["rev-list", "--count", "main"]), "4001");
+    let one = world.work(&task("one"), 1, &[("old/7", "by one\n")]).await;
+    let two = world.work(&task("two"), 2, &[("old/8", "by two\n")]).await;
+    let three = world.work(&task("three"), 3, &[("old/7", "by three\n")]).await;
+    world.merge(&task("one"), 4, &one).await;
+    world.merge(&task("two"), 5, &two).await;
+    world.fence(&task("three"), 6).await;
+    let feedback = conflict(world.propose(&task("three"), 6, &three).await);
+    assert!(feedback.contains("(task one)") && !feedback.contains("(task two)"), "{feedback}");
+    assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1));
+}

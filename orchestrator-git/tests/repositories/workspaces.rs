@@ -334,3 +334,22 @@ async fn p19_an_opening_that_is_killed_at_any_moment_loses_nothing() {
     let wrong = world.refs().lines().filter(|name| name.contains("/kept/")).count();
     assert_eq!(wrong, 24, "nothing else was taken for work: {}", world.refs());
 }
+
+#[tokio::test]
+async fn tasks_with_odd_names_have_places_and_refs_of_their_own() {
+    let world = World::new().await;
+    let long = "very long ".repeat(25);
+    let ids =
+        ["a", "A", "a/b", "a-b", "a.lock", "con", "..", "-x", "é", "e\u{301}", "a b~^:?*[", "@{1}"];
+    let mut trees = std::collections::BTreeSet::new();
+    for (token, id) in (1..).zip(ids.into_iter().chain([long.trim()])) {
+        let sealed = world.work(&task(id), token, &[(&format!("file{token}"), id)]).await;
+        world.merge(&task(id), token, &sealed).await;
+        let (_, workspace) = world.open(&task(id), 100 + token).await;
+        trees.insert(workspace.path.to_str().unwrap().to_lowercase());
+    }
+    assert_eq!(trees.len(), ids.len() + 1, "also where names have no case");
+    let refs = world.refs();
+    let of = |what: &str| refs.lines().filter(|name| name.contains(what)).count();
+    assert_eq!((of("/task/"), of("/fence/")), (trees.len(), trees.len()));
+}

@@ -1,0 +1,228 @@
+//! What a new worktree is set up with before anybody works in it, and the room that it needs.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Component, Path, PathBuf};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use orchestrator_process::{End, Environment, Limits, Program, capture};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::GitError;
+use crate::names::Place;
+use crate::run::Inner;
+use crate::worktree::remove_if_there;
+
+/// Most bytes of a command's output that an error shows.
+const SHOWN_BYTES: usize = 4 << 10;
+
+/// A step that every new worktree is set up with, in the order in which they are configured.
+///
+/// Paths in the worktree are relative to its root and stay inside. What a step makes should be
+/// ignored by git, or it becomes part of the task's change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SetUp {
+    /// Copies a file or a directory from outside to a path in the worktree.
+    Copy {
+        /// What is copied.
+        from: PathBuf,
+        /// Where to.
+        to: PathBuf,
+    },
+    /// Makes a link in the worktree to something outside: a cache that all worktrees share.
+    Link {
+        /// What the link leads to.
+        from: PathBuf,
+        /// Where it is.
+        to: PathBuf,
+    },
+    /// Runs a command in the worktree, with the worktree's own variables and `PATH` and `HOME`.
+    Run {
+        /// The program and its arguments.
+        command: Vec<String>,
+        /// How long it may take.
+        timeout: Duration,
+    },
+}
+
+/// Ports that each worktree has for itself, so that no two tasks' servers meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortBlocks {
+    /// The first port of the first block.
+    pub first: u16,
+    /// How many each worktree has.
+    pub each: u16,
+}
+
+impl PortBlocks {
+    /// How many blocks there are up to the last port.
+    fn blocks(self) -> u16 {
+        let room = u16::MAX - self.first.min(u16::MAX - 1);
+        (room / self.each.max(1)).max(1)
+    }
+
+    /// The first port of a block.
+    fn of(self, block: u16) -> u16 {
+        self.first + block * self.each.max(1)
+    }
+}
+
+impl Inner {
+    /// Refuses to open a workspace on a disk that is nearly full.
+    pub(crate) fn check_room(&self) -> Result<(), GitError> {
+        let Some(low_water) = self.config.free_bytes_min else { return Ok(()) };
+        let free = rustix::fs::statvfs(&self.root)
+            .map_err(|err| GitError::io(&self.root, "looked at")(err.into()))?;
+        let free = free.f_bavail.saturating_mul(free.f_frsize);
+        if free < low_water {
+            let root = self.root.clone();
+            return Err(GitError::NoRoom { root, free, low_water });
+        }
+        Ok(())
+    }
+
+    /// Sets a worktree up: its own directories, and the configured steps.
+    pub(crate) async fn set_up(&self, place: &Place) -> Result<(), GitError> {
+        let scratch = place.scratch();
+        fs::create_dir_all(&scratch).map_err(GitError::io(&scratch, "made"))?;
+        self.write_variables(place)?;
+        for step in &self.config.set_up {
+            match step {
+                SetUp::Copy { from, to } => {
+                    let to = inside(place, to)?;
+                    remove_if_there(&to)?;
+                    copy(from, &to).map_err(GitError::io(from, "copied"))?;
+                }
+                SetUp::Link { from, to } => {
+                    let to = inside(place, to)?;
+                    let found = fs::canonicalize(from).map_err(GitError::io(from, "found"))?;
+                    remove_if_there(&to)?;
+                    symlink(found, &to).map_err(GitError::io(&to, "made"))?;
+                }
+                SetUp::Run { command, timeout } => {
+                    self.run_step(place, command, *timeout).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn run_step(
+        &self,
+        place: &Place,
+        command: &[String],
+        timeout: Duration,
+    ) -> Result<(), GitError> {
+        let Some((program, args)) = command.split_first() else { return Ok(()) };
+        let mut environment = Environment::empty().passing(["PATH", "HOME"]);
+        for (name, value) in self.variables(place)? {
+            environment.set(name, value);
+        }
+        let program = Program::new(program)
+            .args(args)
+            .cwd(&place.tree)
+            .environment(environment)
+            .limits(Limits::new(timeout));
+        let captured = capture(&program, &CancellationToken::new(), SHOWN_BYTES)
+            .await
+            .map_err(GitError::Start)?;
+        if captured.how == End::Exited(0) || captured.how == End::OutputLimit {
+            return Ok(());
+        }
+        let said = [captured.stdout, captured.stderr].concat();
+        Err(GitError::SetUp {
+            command: command.join(" "),
+            how: format!("{:?}", captured.how),
+            said: String::from_utf8_lossy(&said).trim().to_owned(),
+        })
+    }
+
+    /// The variables that belong to a worktree: they are in a file beside it too.
+    pub(crate) fn variables(&self, place: &Place) -> Result<Vec<(String, String)>, GitError> {
+        let mut variables = vec![
+            ("ORCHESTRATOR_SCRATCH".to_owned(), place.scratch().display().to_string()),
+            ("TMPDIR".to_owned(), place.scratch().display().to_string()),
+        ];
+        if let Some(ports) = self.config.ports {
+            let first = ports.of(self.block_of(place, ports.blocks())?);
+            variables.push(("ORCHESTRATOR_PORT".to_owned(), first.to_string()));
+            let last = first + (ports.each.max(1) - 1);
+            variables.push(("ORCHESTRATOR_PORT_LAST".to_owned(), last.to_string()));
+        }
+        Ok(variables)
+    }
+
+    fn write_variables(&self, place: &Place) -> Result<(), GitError> {
+        let lines = self.variables(place)?.into_iter().map(|(name, value)| {
+            let value = value.replace('\'', r"'\''");
+            format!("export {name}='{value}'\n")
+        });
+        let file = place.variables();
+        fs::write(&file, lines.collect::<String>()).map_err(GitError::io(&file, "written"))
+    }
+
+    /// The block of ports of a worktree: the one that it has, or the first that no other has.
+    fn block_of(&self, place: &Place, blocks: u16) -> Result<u16, GitError> {
+        let _turn = self.giving_ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = self.root.join(".ports");
+        fs::create_dir_all(&dir).map_err(GitError::io(&dir, "made"))?;
+        let mut free = None;
+        for block in 0..blocks {
+            let path = dir.join(block.to_string());
+            match fs::read_to_string(&path) {
+                Ok(slug) if slug == place.slug => return Ok(block),
+                Ok(slug) if self.place(&slug).dir.exists() => {}
+                // Its workspace is gone, or nobody had it yet.
+                Ok(_) | Err(_) => free = free.or(Some(block)),
+            }
+            if free.is_some() && !path.exists() {
+                break;
+            }
+        }
+        let block = free.ok_or(GitError::NoPorts { blocks })?;
+        let path = dir.join(block.to_string());
+        fs::write(&path, &place.slug).map_err(GitError::io(&path, "written"))?;
+        Ok(block)
+    }
+}
+
+/// A path in the worktree, whose directories are there and are no links.
+fn inside(place: &Place, path: &Path) -> Result<PathBuf, GitError> {
+    let refused = || GitError::SetUpPath { path: path.to_owned() };
+    let mut at = place.tree.clone();
+    let mut parts = path.components().peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(name) = part else { return Err(refused()) };
+        if name.eq_ignore_ascii_case(".git") {
+            return Err(refused());
+        }
+        at.push(name);
+        if parts.peek().is_some() {
+            match fs::symlink_metadata(&at) {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(_) => return Err(refused()),
+                Err(_) => fs::create_dir(&at).map_err(GitError::io(&at, "made"))?,
+            }
+        }
+    }
+    if at == place.tree { Err(refused()) } else { Ok(at) }
+}
+
+/// Copies a file, a link or a directory with all that is in it.
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    let meta = fs::symlink_metadata(from)?;
+    if meta.is_symlink() {
+        return symlink(fs::read_link(from)?, to);
+    }
+    if !meta.is_dir() {
+        return fs::copy(from, to).map(drop);
+    }
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        copy(&entry.path(), &to.join(entry.file_name()))?;
+    }
+    Ok(())
+}

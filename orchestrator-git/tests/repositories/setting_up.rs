@@ -1,0 +1,78 @@
+//! What worktrees are set up with, and the room on the disk.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use orchestrator_core::port::{PortError, Start, Workspaces as _};
+use orchestrator_git::{PortBlocks, SetUp};
+
+use crate::world::{World, git, task, write};
+
+fn run(line: &str) -> SetUp {
+    let command = ["sh", "-c", line].map(str::to_owned).to_vec();
+    SetUp::Run { command, timeout: Duration::from_secs(20) }
+}
+
+#[tokio::test]
+async fn a_worktree_is_set_up_when_it_is_new_and_when_another_task_gets_it() {
+    let outside = tempfile::tempdir().unwrap();
+    write(outside.path(), "env", "KEY=1\n");
+    write(outside.path(), "deps/a/b", "lib\n");
+    let world = World::with(
+        |repo| write(repo, ".git/info/exclude", ".env.local\nvendor\ncache\nnoted\n"),
+        |config| {
+            let from = |path: &str| outside.path().join(path);
+            config.set_up = vec![
+                SetUp::Copy { from: from("env"), to: PathBuf::from(".env.local") },
+                SetUp::Copy { from: from("deps"), to: PathBuf::from("src/vendor") },
+                SetUp::Link { from: from("deps"), to: PathBuf::from("cache") },
+                run("echo $ORCHESTRATOR_PORT $ORCHESTRATOR_PORT_LAST >>noted; test -d \"$TMPDIR\""),
+            ];
+            config.ports = Some(PortBlocks { first: 20_000, each: 10 });
+        },
+    )
+    .await;
+    for (id, token) in [("one", 1), ("two", 2)] {
+        let (_, workspace) = world.open(&task(id), token).await;
+        let read = |path: &str| fs::read_to_string(workspace.path.join(path)).unwrap();
+        assert_eq!(read(".env.local"), "KEY=1\n");
+        assert_eq!((read("src/vendor/a/b"), read("cache/a/b")), ("lib\n".into(), "lib\n".into()));
+        assert!(workspace.path.join("cache").is_symlink());
+        assert_eq!(read("noted"), "20000 20009\n", "once, and the ports of the one before");
+        let variables = fs::read_to_string(workspace.path.join("../variables")).unwrap();
+        assert!(variables.contains("export ORCHESTRATOR_PORT='20000'\n"), "{variables}");
+        assert_eq!(git(&workspace.path, ["status", "--porcelain"]), "");
+        // The next attempt finds it as it is.
+        write(&workspace.path, ".env.local", "by the agent");
+        let (_, again) = world.open(&task(id), token + 10).await;
+        assert_eq!(fs::read(again.path.join(".env.local")).unwrap(), b"by the agent");
+        world.run.release(&world.run_id(), &task(id).id).await.unwrap();
+    }
+    let (_, a) = world.open(&task("a"), 31).await;
+    let (_, b) = world.open(&task("b"), 32).await;
+    let port = |path: PathBuf| fs::read_to_string(path.join("noted")).unwrap();
+    assert_ne!(port(a.path), port(b.path));
+}
+
+#[tokio::test]
+async fn a_step_that_fails_or_leaves_the_worktree_is_named_and_nobody_works_there() {
+    let steps = [
+        (run("echo no such package >&2; exit 7"), "no such package"),
+        (SetUp::Copy { from: "/etc/hostname".into(), to: "../x".into() }, "../x"),
+        (SetUp::Copy { from: "/etc/hostname".into(), to: ".git/hooks/x".into() }, ".git/hooks/x"),
+    ];
+    for (step, said) in steps {
+        let world = World::with(|_| {}, |config| config.set_up = vec![step]).await;
+        let err = world.run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap_err();
+        assert!(err.chain().contains(said), "{}", err.chain());
+    }
+}
+
+#[tokio::test]
+async fn nobody_gets_a_new_worktree_while_the_disk_is_nearly_full() {
+    let world = World::with(|_| {}, |config| config.free_bytes_min = Some(u64::MAX)).await;
+    let err = world.run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap_err();
+    assert!(matches!(&err, PortError::Transient(_)), "it may pass: {}", err.chain());
+    assert!(err.chain().contains("free_bytes_min"), "{}", err.chain());
+}
