@@ -6,10 +6,11 @@
 //! time limit; and when it ends, by itself or not, what it started is ended too.
 //!
 //! How far that reaches: where this process can make cgroups, to all that the program starts,
-//! whatever it does. Elsewhere to every process of the program's session or group, every one that
-//! inherited the mark that each start puts into the environment, and all of their descendants; there
-//! a process that has left all three behind (a new session, an emptied environment, and a parent
-//! that is gone) is out of reach. [`LocalConfiner`] says which it is, and so does the log.
+//! whatever it does. Elsewhere a guardian process stands between this one and each program; the
+//! kernel gives it whatever loses its parent, so that nothing is out of reach but what kills the
+//! guardian. Processes are also known by session and group, and by the mark that each start puts
+//! into the environment, which is how a later process finds what an earlier one left.
+//! [`LocalConfiner`] says which it is, and so does the log.
 //!
 //! A [`Confinement`] limits memory, processes and processor time of a program with all that it
 //! starts, and where it may write and connect to. What a machine cannot do of that is said once, and
@@ -59,6 +60,7 @@ mod error;
 mod excerpt;
 mod follow;
 mod growth;
+mod guardian;
 mod host;
 mod masking;
 mod open_files;

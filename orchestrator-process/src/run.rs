@@ -134,6 +134,8 @@ pub async fn run(
     let swept = end_tree(&tree, stopped.is_some(), limits.grace).await;
     let wall = begun.elapsed();
     let root = tree.pid();
+    let leftovers =
+        swept.found.iter().filter(|id| id.pid != root).count().max(tree.left_to_guardian());
     let how = match stopped {
         Some(how) => {
             tree.put_away().await;
@@ -152,7 +154,7 @@ pub async fn run(
         output_bytes: logs.bytes(),
         stdout_tail: tail(logs.stdout.as_ref()),
         stderr_tail: tail(logs.stderr.as_ref()),
-        leftovers: swept.found.iter().filter(|id| id.pid != root).count(),
+        leftovers,
         left: swept.left,
     })
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -20,9 +21,12 @@ use tokio::time::timeout;
 
 use crate::abandoned::{self, Abandoned};
 use crate::command::{Output, command};
-use crate::confine::{Cell, Confinement, Confiner as _, Entry, LocalConfiner, PlaceFor};
+use crate::confine::{
+    Cell, ConfineError, Confinement, Confiner, Entry, LocalConfiner, PlaceFor, TreeEnds,
+};
 use crate::environment::StartMark;
-use crate::error::SpawnError;
+use crate::error::{SpawnError, is_no_room};
+use crate::guardian;
 use crate::open_files;
 use crate::program::Program;
 use crate::table::Seeds;
@@ -45,6 +49,8 @@ struct Held {
     pid: Pid,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
+    /// Whether the child is a guardian, and the program a child of that.
+    is_guarded: bool,
 }
 
 impl Tree {
@@ -52,17 +58,19 @@ impl Tree {
     pub(crate) async fn spawn(program: &Program, output: Output) -> Result<Self, SpawnError> {
         let mark = StartMark::new();
         let (mut command, name) = command(program, &mark, &output)?;
-        let cell = cell(program, &mark, &output)
+        let (cell, is_guarded) = cell(program, &mark, &output)
             .map_err(|source| SpawnError::from_confine(&name, source))?;
         let entry = cell.as_ref().map_or_else(|| Ok(Entry::default()), |cell| cell.entry());
-        isolate(&mut command, entry.map_err(|err| SpawnError::from_spawn(&name, err))?);
+        let entry = entry.map_err(|err| SpawnError::from_spawn(&name, err))?;
+        let insists = Arc::new(AtomicBool::new(true));
+        isolate(&mut command, entry, is_guarded, Arc::clone(&insists));
         let (answer, started) = oneshot::channel();
         let gone = |what: &str| SpawnError::Other {
             program: name.clone(),
             source: io::Error::other(what.to_owned()),
         };
         let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let order = Order { command, mark, cell, answer };
+        let order = Order { command, mark, cell, is_guarded, insists, answer };
         spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
         let started = started
             .await
@@ -70,13 +78,18 @@ impl Tree {
             .map_err(|err| SpawnError::from_spawn(&name, err))?;
         let pidfd = watched(started.pidfd).map_err(|err| SpawnError::from_spawn(&name, err))?;
         let held = started.held;
-        let is_held = held.cell.as_ref().is_some_and(|cell| cell.holds(held.id()));
+        let is_held = started.is_in && held.cell.as_ref().is_some_and(|cell| cell.holds_tree());
         Ok(Self { held, pidfd, is_held })
     }
 
     /// The cell that holds all that there is of the tree, where there is one.
     pub(crate) fn holding_cell(&self) -> Option<&Arc<dyn Cell>> {
         self.held.cell.as_ref().filter(|_| self.is_held)
+    }
+
+    /// How many processes its guardian had to end after it had ended by itself.
+    pub(crate) fn left_to_guardian(&self) -> usize {
+        if self.held.is_guarded { guardian::left(self.held.id()) } else { 0 }
     }
 
     /// Whether something of it was killed because it needed more memory than it may have.
@@ -145,7 +158,10 @@ impl Drop for Held {
     /// Ends a tree that nobody waits for any more.
     fn drop(&mut self) {
         if let Some(child) = self.child.take() {
-            kill_process_group(self.pid, Signal::KILL).ok();
+            if !self.is_guarded {
+                // A guardian is killed with all that it guards, not before.
+                kill_process_group(self.pid, Signal::KILL).ok();
+            }
             let cell = self.cell.take();
             abandoned::end(Abandoned { child, seeds: self.seeds(), cell });
         }
@@ -157,6 +173,9 @@ struct Order {
     command: Command,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
+    is_guarded: bool,
+    /// Whether the child must get into its cell.
+    insists: Arc<AtomicBool>,
     answer: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -164,6 +183,8 @@ struct Order {
 struct Started {
     held: Held,
     pidfd: OwnedFd,
+    /// Whether it is in its cell.
+    is_in: bool,
 }
 
 /// The one thread that starts programs. It never ends: the kernel signals a child when the *thread*
@@ -172,9 +193,9 @@ fn spawner() -> io::Result<&'static Sender<Order>> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     abandoned::sender()?;
     abandoned::permanent(&SPAWNER, "orchestrator-spawn", |orders| {
-        for Order { command, mark, cell, answer } in orders {
+        for Order { command, mark, cell, is_guarded, insists, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
-            answer.send(start(command, mark, cell)).ok();
+            answer.send(start(command, mark, cell, is_guarded, &insists)).ok();
         }
     })
 }
@@ -187,40 +208,58 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }.map_err(io::Error::from)
 }
 
-/// The place that a program is to run in. A short one that bears no marker and may do anything is
-/// not worth one.
+/// The place that a program is to run in, and whether it needs a guardian. A short one that bears no
+/// marker and may do anything is worth neither.
 fn cell(
     program: &Program,
     mark: &StartMark,
     output: &Output,
-) -> Result<Option<Arc<dyn Cell>>, crate::confine::ConfineError> {
+) -> Result<(Option<Arc<dyn Cell>>, bool), ConfineError> {
     let is_short = matches!(output, Output::Pipes) && program.marker.is_none();
     if is_short && program.confinement == Confinement::none() {
-        return Ok(None);
+        return Ok((None, false));
     }
     let ask = PlaceFor {
         start: mark.as_str(),
         lease: program.marker.as_ref(),
         confinement: &program.confinement,
     };
-    let cell = match &program.confiner {
-        Some(confiner) => confiner.confine(&ask)?,
-        None => LocalConfiner::detected().confine(&ask)?,
+    let own: Arc<dyn Confiner>;
+    let confiner = match &program.confiner {
+        Some(confiner) => confiner,
+        None => {
+            own = LocalConfiner::detected();
+            &own
+        }
     };
-    Ok(cell.map(Arc::from))
+    let is_guarded = confiner.abilities().tree == TreeEnds::Guardian;
+    Ok((confiner.confine(&ask)?.map(Arc::from), is_guarded))
 }
 
 fn start(
     mut command: Command,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
+    is_guarded: bool,
+    insists: &AtomicBool,
 ) -> io::Result<Started> {
-    let child = spawn(&mut command)?;
+    let mut is_in = true;
+    let child = match spawn(&mut command) {
+        // Whatever it was: when it was not the cell, it is the same once more.
+        Err(err) if cell.is_some() && !is_no_room(&err) => {
+            insists.store(false, Ordering::Relaxed);
+            is_in = false;
+            let child = spawn(&mut command)?;
+            tracing::warn!(%err, "a program cannot be put into its cgroup");
+            child
+        }
+        done => done?,
+    };
     let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let pid = raw.ok_or_else(|| io::Error::other("the system gave a pid out of range"))?;
-    let held = Held { child: Some(child), pid, mark, cell };
+    let held = Held { child: Some(child), pid, mark, cell, is_guarded };
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
-    Ok(Started { held, pidfd })
+    Ok(Started { held, pidfd, is_in })
 }
 
 /// A program that was written a moment ago may still be open in a child that another part of this
@@ -241,19 +280,25 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
 
 /// Gives the child its place, a session of its own, no file but its three, default signals, and an
 /// end when this process ends.
-fn isolate(command: &mut Command, entry: Entry) {
+fn isolate(command: &mut Command, entry: Entry, is_guarded: bool, insists: Arc<AtomicBool>) {
     let parent = getpid();
     let files = open_files::before();
     let in_child = move || {
         for join in &entry.joins {
-            // Whether it got in is looked at from outside.
-            rustix::io::write(join, b"0").ok();
+            if let Err(err) = rustix::io::write(join, b"0")
+                && insists.load(Ordering::Relaxed)
+            {
+                return Err(err.into());
+            }
         }
         setsid()?;
         set_parent_process_death_signal(Some(Signal::TERM))?;
         if getppid() != Some(parent) {
             // The parent ended before the line above took effect, so the signal will not come.
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        if is_guarded {
+            guardian::stand_between(parent)?;
         }
         #[expect(unsafe_code, reason = "no safe wrapper sets a disposition or a range of flags")]
         // SAFETY: both are system calls (`signal` is async-signal-safe by POSIX) that take integers
@@ -276,7 +321,8 @@ fn isolate(command: &mut Command, entry: Entry) {
     #[expect(unsafe_code, reason = "a session and a parent-death signal are set in the child only")]
     // SAFETY: between fork and exec only async-signal-safe calls may happen, since another thread
     // may have held any lock at the fork. `in_child` makes system calls only, allocates nothing,
-    // takes no lock and cannot panic; what it captures are integers and open files.
+    // takes no lock and cannot panic; what it captures are integers, open files and an
+    // atomic flag, none of which it drops.
     unsafe {
         command.pre_exec(in_child);
     }

@@ -9,6 +9,8 @@ pub enum TreeEnds {
     CgroupKill,
     /// A cgroup holds every process of it; they are frozen, then killed: nothing survives.
     CgroupFreeze,
+    /// A guardian process inherits what loses its parent: nothing survives but what kills that.
+    Guardian,
     /// Its processes are found by session, mark and descent: one that leaves all three behind is out
     /// of reach.
     Walk,
@@ -43,6 +45,11 @@ impl fmt::Display for Abilities {
             TreeEnds::CgroupFreeze => {
                 writeln!(f, "process trees: guaranteed, by freezing a cgroup")?;
             }
+            TreeEnds::Guardian => writeln!(
+                f,
+                "process trees: by a guardian process for each program; what kills it is out of reach ({})",
+                self.tree_why
+            )?,
             TreeEnds::Walk => writeln!(
                 f,
                 "process trees: by session, mark and descent; what leaves all three is out of reach ({})",

@@ -302,6 +302,11 @@ impl Dirs {
         self.all.iter().map(open).collect()
     }
 
+    /// Whether one of them holds the tree.
+    pub(crate) const fn holds_tree(&self) -> bool {
+        self.tree.is_some()
+    }
+
     /// Whether the process is in the one that holds the tree.
     pub(crate) fn holds(&self, pid: u32) -> bool {
         let Some((dir, _)) = &self.tree else { return false };

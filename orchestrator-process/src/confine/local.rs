@@ -11,6 +11,7 @@ use super::{
     TreeEnds,
 };
 use crate::environment::Marker;
+use crate::guardian;
 
 /// Confines programs by what this machine has.
 #[derive(Debug)]
@@ -44,7 +45,10 @@ impl LocalConfiner {
 
     fn with(cgroups: Cgroups) -> Self {
         let (write, tcp) = sandbox::abilities();
-        let (tree, tree_why) = cgroups.tree();
+        let (mut tree, tree_why) = cgroups.tree();
+        if tree == TreeEnds::Walk && guardian::is_possible() {
+            tree = TreeEnds::Guardian;
+        }
         let [memory, processes, cpu] = cgroups.limits();
         let abilities = Abilities { tree, tree_why, memory, processes, cpu, write, tcp };
         if abilities.tree == TreeEnds::Walk {
@@ -53,7 +57,7 @@ impl LocalConfiner {
                 "no cgroup holds the programs that are started: processes that leave their session, environment and parents behind are out of reach"
             );
         } else {
-            tracing::info!(by = ?abilities.tree, "cgroups hold the programs that are started");
+            tracing::info!(by = ?abilities.tree, why_no_cgroup = %abilities.tree_why, "nothing of the programs that are started survives them");
         }
         Self { cgroups, abilities, said: Mutex::default() }
     }
@@ -115,6 +119,10 @@ impl Cell for LocalCell {
     fn entry(&self) -> io::Result<Entry> {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(Entry { joins: self.dirs.doors()?, rules })
+    }
+
+    fn holds_tree(&self) -> bool {
+        self.dirs.holds_tree()
     }
 
     fn holds(&self, pid: u32) -> bool {

@@ -131,8 +131,11 @@ pub trait Cell: fmt::Debug + Send + Sync {
     /// What the system says when there is no room, say.
     fn entry(&self) -> io::Result<Entry>;
 
-    /// Whether everything that the program starts stays in here, so that [`Cell::processes`] is all
-    /// there is. Asked once the program is started.
+    /// Whether everything that a program starts stays in here, once that is in, so that
+    /// [`Cell::processes`] is all there is.
+    fn holds_tree(&self) -> bool;
+
+    /// Whether this process is in here.
     fn holds(&self, pid: u32) -> bool;
 
     /// The processes in here now, those that have ended left out.
@@ -154,7 +157,7 @@ pub trait Cell: fmt::Debug + Send + Sync {
 /// What a child does before it becomes the program.
 #[derive(Debug, Default)]
 pub struct Entry {
-    /// Files into which it writes itself; one that refuses it is not insisted on.
+    /// Files into which it writes itself.
     pub(crate) joins: Vec<OwnedFd>,
     /// The Landlock rules that it puts on itself.
     pub(crate) rules: Option<OwnedFd>,
@@ -162,7 +165,7 @@ pub struct Entry {
 
 impl Entry {
     /// With a file, open for writing, into which the child writes `0`: the `cgroup.procs` of a
-    /// cgroup.
+    /// cgroup. Where one refuses that, the program is started outside the cell, and the log says so.
     #[must_use]
     pub fn with_join(mut self, procs: OwnedFd) -> Self {
         self.joins.push(procs);

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use orchestrator_core::{FencingToken, RunId};
 use orchestrator_process::{
-    Confinement, Confiner as _, End, LocalConfiner, Marker, Program, Sandbox, SandboxMode,
+    Confinement, Confiner as _, End, Limits, LocalConfiner, Marker, Program, Sandbox, SandboxMode,
     SpawnError, TreeEnds, end_leftovers,
 };
 use tempfile::tempdir;
 
-use super::{LONG, ended, is_alive, pid_in, read, sh, until};
+use super::{LONG, ended, is_alive, pid_in, read, sh, until, with_and_without_cgroups};
 
 fn confined(dir: &Path, script: &str, confinement: Confinement) -> Program {
     sh(dir, script).confinement(confinement)
@@ -136,25 +136,49 @@ const STRANGER: &str = "(setsid env -i sh -c 'echo $$ > stranger; trap \"\" TERM
                         while :; do sleep 1; done' &); while ! [ -s stranger ]; do sleep 0.01; done";
 
 #[tokio::test]
-async fn p20_in_a_cgroup_not_even_a_process_that_left_everything_behind_survives() {
-    let abilities = LocalConfiner::detected().abilities().clone();
-    println!("{abilities}");
-    if abilities.tree == TreeEnds::Walk {
-        return;
-    }
-    for (rest, how) in [("exit 0", End::Exited(0)), ("exit 4", End::Exited(4))] {
-        let dir = tempdir().unwrap();
-        let script = format!("{STRANGER}; {rest}");
-        let ended = ended(&sh(dir.path(), &script), &mut ()).await.unwrap();
-        assert_eq!((ended.how, ended.left.as_slice()), (how, &[][..]));
-        assert!(ended.leftovers >= 1, "{ended:?}");
-        assert!(!is_alive(pid_in(dir.path().join("stranger")).await));
-    }
+async fn p20_not_even_a_process_that_left_everything_behind_survives() {
+    println!("{}", LocalConfiner::detected().abilities());
+    with_and_without_cgroups(async || {
+        for (rest, how) in [
+            ("exit 0", End::Exited(0)),
+            ("exit 4", End::Exited(4)),
+            ("kill -9 $$", End::Signalled(9)),
+            ("sleep 600", End::WallLimit),
+        ] {
+            let dir = tempdir().unwrap();
+            let script = format!("{STRANGER}; {rest}");
+            let limits = Limits::new(Duration::from_secs(2)).with_grace(Duration::from_millis(100));
+            let program = sh(dir.path(), &script).limits(limits);
+            let ended = ended(&program, &mut ()).await.unwrap();
+            assert_eq!((ended.how, ended.left.as_slice()), (how, &[][..]));
+            assert!(ended.leftovers >= 1, "{ended:?}");
+            assert!(!is_alive(pid_in(dir.path().join("stranger")).await));
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn p20_a_stranger_of_a_program_that_nobody_waits_for_or_of_a_lost_lease_is_ended_too() {
-    if LocalConfiner::detected().abilities().tree == TreeEnds::Walk {
+async fn p20_a_stranger_of_a_program_that_nobody_waits_for_is_ended_too() {
+    with_and_without_cgroups(async || {
+        let dir = tempdir().unwrap();
+        let program = sh(dir.path(), &format!("{STRANGER}; sleep 600"));
+        let mut nothing = ();
+        let stranger = tokio::select! {
+            ended = ended(&program, &mut nothing) => panic!("ended: {ended:?}"),
+            pid = pid_in(dir.path().join("stranger")) => pid,
+        };
+        until("the end of one that nobody waits for", || !is_alive(stranger)).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn p20_a_stranger_of_a_lost_lease_is_ended_too() {
+    if !matches!(
+        LocalConfiner::detected().abilities().tree,
+        TreeEnds::CgroupKill | TreeEnds::CgroupFreeze
+    ) {
         return;
     }
     let run = RunId::parse(&format!("confined.{}", std::process::id())).unwrap();
@@ -162,13 +186,6 @@ async fn p20_a_stranger_of_a_program_that_nobody_waits_for_or_of_a_lost_lease_is
     let program =
         sh(dir.path(), &format!("{STRANGER}; sleep 600")).marker(Marker::of(&run, FencingToken(3)));
     let mut nothing = ();
-    let stranger = tokio::select! {
-        ended = ended(&program, &mut nothing) => panic!("ended: {ended:?}"),
-        pid = pid_in(dir.path().join("stranger")) => pid,
-    };
-    until("the end of one that nobody waits for", || !is_alive(stranger)).await;
-
-    fs::remove_file(dir.path().join("stranger")).unwrap();
     let (ended, count) = tokio::join!(ended(&program, &mut nothing), async {
         pid_in(dir.path().join("stranger")).await;
         // Another lease, whose number begins alike.
