@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use orchestrator_core::port::{Activity, ActivityKind, Progress};
 use orchestrator_core::{
-    Event, EventKind, FencingToken, StageName, StoredEvent, TaskId, Timestamp,
+    Event, EventKind, FencingToken, Interruption, StageName, StoredEvent, TaskId, Timestamp,
 };
 
 use crate::text::{harmless, span};
@@ -98,7 +98,9 @@ impl Board {
             }
             EventKind::Interrupted { task, token, reason, until, .. } => {
                 let (stage, wait) = (self.stage(*token), until.since(at));
-                let again = if wait.is_zero() {
+                let again = if *reason == Interruption::Cancelled {
+                    "it is given up".to_owned()
+                } else if wait.is_zero() {
                     "again as soon as there is room".to_owned()
                 } else {
                     format!("again in {}", span(orchestrator_core::millis(wait)))
@@ -109,10 +111,8 @@ impl Board {
                 let stage = self.stage(*token);
                 (Tone::Warn, format!("stopping   {} · {stage}: {reason}", name(task)))
             }
-            EventKind::Cancelling { task, token, actor, reason } => {
-                let stage = self.stage(*token);
-                let by = by(actor, reason);
-                (Tone::Warn, format!("cancelling {} · {stage}: {by}", name(task)))
+            EventKind::Cancelling { task, actor, reason, .. } => {
+                asked("cancelling", task, actor, reason)
             }
             EventKind::Escalated { task, cause, .. } => {
                 (Tone::Bad, format!("ESCALATED  {}: {}", name(task), cause.as_str()))
@@ -121,15 +121,12 @@ impl Board {
                 Tone::Warn,
                 format!("refused    {}: late result of lease {token}: {reason}", name(task)),
             ),
-            EventKind::Retried { task, actor, reason } => {
-                (Tone::Plain, format!("again      {}: {}", name(task), by(actor, reason)))
-            }
+            EventKind::Retried { task, actor, reason } => asked("again", task, actor, reason),
             EventKind::Resolved { task, actor, reason, .. } => {
-                (Tone::Plain, format!("resolved   {}: {}", name(task), by(actor, reason)))
+                asked("resolved", task, actor, reason)
             }
-            EventKind::Cancelled { task, actor, reason } => {
-                (Tone::Plain, format!("cancelled  {}: {}", name(task), by(actor, reason)))
-            }
+            EventKind::Edited { task, actor, reason, .. } => asked("edited", task, actor, reason),
+            EventKind::Cancelled { task, actor, reason } => asked("cancelled", task, actor, reason),
             EventKind::Due { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::RunCreated { .. }
@@ -155,6 +152,11 @@ impl Board {
             None => format!("lease {token}"),
         }
     }
+}
+
+/// What a person asked for.
+fn asked(what: &str, task: &TaskId, actor: &str, reason: &str) -> (Tone, String) {
+    (Tone::Plain, format!("{what:<10} {}: {}", name(task), by(actor, reason)))
 }
 
 fn about_run(event: &Event) -> Option<(Tone, String)> {
@@ -202,6 +204,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         | EventKind::ResultRefused { .. }
         | EventKind::MergeIntended { .. }
         | EventKind::Due { .. }
+        | EventKind::Edited { .. }
         | EventKind::Retried { .. }
         | EventKind::Resolved { .. }
         | EventKind::Cancelled { .. } => return None,

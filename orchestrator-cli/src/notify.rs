@@ -164,6 +164,7 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::ResultRefused { .. }
         | EventKind::MergeIntended { .. }
         | EventKind::Due { .. }
+        | EventKind::Edited { .. }
         | EventKind::Retried { .. }
         | EventKind::Resolved { .. }
         | EventKind::Cancelled { .. }

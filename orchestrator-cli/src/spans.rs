@@ -94,6 +94,7 @@ impl Spans {
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
+            | EventKind::Edited { .. }
             | EventKind::Retried { .. }
             | EventKind::Resolved { .. }
             | EventKind::Cancelled { .. }

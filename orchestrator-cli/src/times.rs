@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use orchestrator_core::{
-    AGENTS, Engine, EventKind, FencingToken, PoolName, Resolution, Snapshot, StoredEvent, TaskId,
-    Timestamp, Usd,
+    AGENTS, Engine, EventKind, FencingToken, Interruption, PoolName, Resolution, Snapshot,
+    StoredEvent, TaskId, Timestamp, Usd,
 };
 
 /// Where the time went, in milliseconds of the run's time.
@@ -186,9 +186,11 @@ impl<'a> Sweep<'a> {
                 self.settle(*token, *cost);
                 self.turn(task, Does::IsReady);
             }
-            EventKind::Interrupted { task, token, cost, until, .. } => {
+            EventKind::Interrupted { task, token, cost, until, reason, .. } => {
                 self.settle(*token, *cost);
-                self.turn(task, if *until > at { Does::BacksOff } else { Does::IsReady });
+                let next = if *until > at { Does::BacksOff } else { Does::IsReady };
+                let is_over = *reason == Interruption::Cancelled;
+                self.turn(task, if is_over { Does::IsOver } else { next });
             }
             EventKind::Due { task } => self.turn(task, Does::IsReady),
             EventKind::Escalated { task, token, cost, .. } => {
@@ -212,6 +214,7 @@ impl<'a> Sweep<'a> {
             | EventKind::BudgetSet { .. }
             | EventKind::Stopping { .. }
             | EventKind::Cancelling { .. }
+            | EventKind::Edited { .. }
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Completed

@@ -15,6 +15,7 @@ use crate::outcome::{Candidate, MergeIntent, Outcome, Restart};
 use crate::plan::{Plan, PlanFault};
 use crate::record::ParkReason;
 use crate::retry::RetryRules;
+use crate::task::TaskSpec;
 use crate::time::{ClockReading, Timestamp};
 
 /// What is asked of the engine.
@@ -113,6 +114,16 @@ pub enum Command {
     Cancel {
         /// The task.
         task: TaskId,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
+    /// Changes what a task is asked to be; it holds from its next grant on. Id, dependencies and
+    /// pipeline stay, and of a task that holds its scope that too.
+    Edit {
+        /// The whole specification that the task has then.
+        spec: Arc<TaskSpec>,
         /// Who.
         actor: String,
         /// Why.
@@ -272,6 +283,14 @@ pub enum Refusal {
         state: &'static str,
         /// What would help.
         remedy: &'static str,
+    },
+    /// The task cannot be changed, or not in this way.
+    #[error("task `{task}` cannot be edited like that: {why}")]
+    NotEditable {
+        /// The task.
+        task: TaskId,
+        /// Why not.
+        why: &'static str,
     },
     /// A merge of the task may have happened; its integrate stage must find out first.
     #[error("task `{0}` may have been merged: let its integrate stage find out first")]

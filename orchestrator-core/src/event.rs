@@ -211,6 +211,17 @@ pub enum EventKind<T = TaskId> {
         /// The task.
         task: T,
     },
+    /// A person changed what a task is asked to be.
+    Edited {
+        /// The task.
+        task: T,
+        /// What it is from now on; it is among the plans of the run.
+        spec: BlobHash,
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
+    },
     /// A person had a task tried again.
     Retried {
         /// The task.
@@ -307,6 +318,7 @@ impl<T> EventKind<T> {
                 ResultRefused { token, reason, cost },
                 MergeIntended { token, intent },
                 Due {},
+                Edited { spec, actor, reason },
                 Retried { actor, reason },
                 Resolved { how, actor, reason },
                 Cancelling { token, actor, reason },
@@ -344,6 +356,7 @@ impl<T> EventKind<T> {
             | Self::ResultRefused { task, .. }
             | Self::MergeIntended { task, .. }
             | Self::Due { task }
+            | Self::Edited { task, .. }
             | Self::Retried { task, .. }
             | Self::Resolved { task, .. }
             | Self::Cancelling { task, .. }

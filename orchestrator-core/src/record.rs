@@ -224,10 +224,10 @@ pub struct PassedOver {
     pub times: u32,
 }
 
-/// A plan of a run.
+/// A plan of a run, or an edit of a task, which brings none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRef {
-    /// The plan's canonical JSON.
+    /// The canonical JSON of the plan, or of what the task is since the edit.
     pub blob: BlobHash,
     /// How many tasks it brought; they follow those of the plans before it.
     pub tasks: u32,

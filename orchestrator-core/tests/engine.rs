@@ -434,3 +434,50 @@ fn p7_retrying_a_root_with_what_was_given_up_behind_it_retries_just_that() {
     assert_eq!(world.phase("d"), Phase::Cancelled, "it does not depend on the root");
     assert!(world.engine.is_blocked(&id("e")) && !world.engine.is_blocked(&id("c")));
 }
+
+#[test]
+fn an_escalated_task_is_edited_and_tried_again_as_what_it_is_then() {
+    let mut plan = plan(&[("a", &[]), ("b", &["a"])]);
+    plan.tasks[0].max_retries = 0;
+    let mut world = World::new(plan);
+    let grant = world.claim().unwrap();
+    world.report(&grant, rejected("it does not compile"));
+    assert_eq!(world.cause("a"), Some(Cause::RetriesUsed));
+    let mut spec = world.engine.spec(&id("a")).unwrap().clone();
+    spec.inputs.insert("hint".into(), "use the other parser".into());
+    spec.timeout = Some(Duration::from_secs(90));
+    let edit = |spec: &TaskSpec| Command::Edit {
+        spec: Arc::new(spec.clone()),
+        actor: "ann".into(),
+        reason: "it lacked a hint".into(),
+    };
+    world.tell(&edit(&spec));
+    let (actor, reason) = ("ann".to_owned(), "edited".to_owned());
+    world.tell(&Command::Retry { task: id("a"), dependents: false, actor, reason });
+    let grant = world.claim().unwrap();
+    assert_eq!(world.engine.spec(&id("a")), Some(&spec));
+    let timeout = world.engine.pipeline(&id("a")).unwrap().stages()[0].timeout;
+    assert_eq!(timeout, Duration::from_secs(90), "the stage is the edited one too");
+    // What was edited is so after a restart, and for whoever follows the log.
+    let snapshot = world.engine.snapshot().unwrap();
+    let restored = Engine::restore(&snapshot).unwrap();
+    assert_eq!(restored.spec(&id("a")), Some(&spec));
+    assert_eq!(restored.snapshot(), Some(snapshot));
+    // While it runs, and in what others rely on, it stays what it is.
+    let refused = |world: &mut World, spec: &TaskSpec| {
+        let name = CommandId::parse("edit").unwrap();
+        let refusal = world.engine.submit(Timestamp(0), &name, &edit(spec)).unwrap_err();
+        refusal.to_string()
+    };
+    spec.priority = 3;
+    assert!(refused(&mut world, &spec).contains("its stage must end first"));
+    world.report(&grant, interrupted(Interruption::Shutdown));
+    spec.depends_on = vec![id("b")];
+    assert!(refused(&mut world, &spec).contains("depends on"));
+    let mut unknown = spec.clone();
+    unknown.id = id("nobody");
+    assert!(refused(&mut world, &unknown).contains("has no task `nobody`"));
+    let mut unjudged = TaskSpec::new(id("b"));
+    unjudged.depends_on = vec![id("a")];
+    assert!(refused(&mut world, &unjudged).contains("verify"), "a plan without it is refused too");
+}

@@ -1,10 +1,8 @@
 //! Examining a file: whether its pages are whole, and whether records and log say the same.
 
-use std::sync::Arc;
-
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
-    BlobHash, Engine, InvalidSnapshot, OwnerRecord, Plan, RunId, Seq, Snapshot, Timestamp,
+    BlobHash, Engine, InvalidSnapshot, OwnerRecord, RunId, Seq, Snapshot, Timestamp,
 };
 use rusqlite::{Connection, Row};
 
@@ -147,9 +145,7 @@ fn replay(conn: &mut Connection, run: &RunId, snapshot: &Snapshot) -> Result<Eng
     let mut engine = Engine::new(run.clone());
     for plan in &snapshot.plans {
         // A plan that is none was found by then.
-        if let Ok(plan) = serde_json::from_slice::<Plan>(plan) {
-            engine.offer(Arc::new(plan));
-        }
+        engine.offer_entry(plan);
     }
     loop {
         let page = read::events(conn, run, engine.seq(), PAGE)?;

@@ -195,6 +195,7 @@ impl Turns {
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
+            | EventKind::Edited { .. }
             | EventKind::Retried { .. }
             | EventKind::Paused { .. }
             | EventKind::Draining { .. }

@@ -179,8 +179,9 @@ impl Engine {
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let run = self.run.clone()?;
-        let body = |plan: &PlanRef| {
-            self.plans.get(&plan.blob).map(|plan| canonical(plan)).unwrap_or_default()
+        let body = |entry: &PlanRef| match self.amendments.get(&entry.blob) {
+            Some(spec) => super::edit::canonical(spec),
+            None => self.plans.get(&entry.blob).map(|plan| canonical(plan)).unwrap_or_default(),
         };
         Some(Snapshot {
             seq: self.seq,

@@ -1,6 +1,7 @@
 //! Several commands as one commit, undone as a whole when the commit is refused.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::Engine;
 use super::draft::Draft;
@@ -10,6 +11,7 @@ use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::port::Commit;
 use crate::record::{Counts, OwnerRecord, PassedOver, PoolRecord, Records, RunRecord};
+use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
 /// What was decided since the last commit.
@@ -35,6 +37,8 @@ pub(super) enum Undo {
     Owner(OwnerId, Option<Box<OwnerRecord>>),
     /// How many tasks there were.
     Tasks(usize),
+    /// What an earlier edit had made of a task.
+    Spec(u32, Option<Arc<TaskSpec>>),
 }
 
 /// What of a run changes with each event.
@@ -130,7 +134,9 @@ impl Engine {
             return answer;
         }
         if let Command::AddPlan { plan } = command {
-            self.offer(std::sync::Arc::clone(plan));
+            self.offer(Arc::clone(plan));
+        } else if let Command::Edit { spec, .. } = command {
+            self.offer_edit(Arc::clone(spec));
         }
         if !self.batch.is_open {
             self.batch.is_open = true;
@@ -186,6 +192,10 @@ impl Engine {
                     self.owners.set(&id, record.map(|record| *record));
                 }
                 Undo::Tasks(first) => self.remove_tasks(first),
+                Undo::Spec(task, spec) => {
+                    self.amend(task, spec);
+                    self.rank();
+                }
             }
         }
         self.batch.undo = undo;
@@ -215,6 +225,8 @@ impl Engine {
                 Undo::Owner(id, _) => {
                     owners.insert(id);
                 }
+                // A specification is no record.
+                Undo::Spec(..) => {}
                 Undo::Tasks(first) => {
                     let all = *first..self.table.len();
                     tasks.extend(all.filter_map(|place| u32::try_from(place).ok()));

@@ -88,6 +88,7 @@ impl Engine {
                 self.touch(*task, |row| row.detail_mut().intent = Some(intent.clone()));
             }
             EventKind::Due { task } => self.change(*task, at, |row, _| row.open()),
+            EventKind::Edited { task, spec, .. } => self.apply_edited(*task, spec),
             EventKind::Retried { task, .. } => self.apply_retried(at, *task),
             EventKind::Resolved { task, how, .. } => self.apply_resolved(at, *task, *how),
             EventKind::Cancelled { task, .. } => self.apply_cancelled(at, *task),
@@ -438,17 +439,23 @@ impl Engine {
         for _ in &plan.tasks {
             self.table.push(at);
         }
-        for pool in mentioned.iter().chain(plan.pools.keys()) {
-            let limit = plan.pools.get(pool).copied();
-            if limit.is_some() || self.pools.by_name(pool).is_none() {
-                let limit = limit.unwrap_or_else(|| limit_default(pool));
-                self.change_pool(pool, |record| record.limit = limit);
-            }
+        for (pool, limit) in &plan.pools {
+            self.change_pool(pool, |record| record.limit = *limit);
         }
+        self.know_pools(&mentioned);
         if plan.budget.is_some() {
             self.change_run(|run| run.budget = plan.budget);
         }
         self.rank();
+    }
+
+    /// Makes pools that nobody limited with the limits that they have then.
+    pub(super) fn know_pools<'a>(&mut self, pools: impl IntoIterator<Item = &'a PoolName>) {
+        for pool in pools {
+            if self.pools.by_name(pool).is_none() {
+                self.change_pool(pool, |record| record.limit = limit_default(pool));
+            }
+        }
     }
 
     /// Takes in what a plan says of its tasks; gives the pools that they need.

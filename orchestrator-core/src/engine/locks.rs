@@ -86,13 +86,26 @@ impl Locks {
     /// Adds the next task, which is the one of this number.
     pub(super) fn add(&mut self, task: u32, scope: Option<&Scope>) {
         let scope = scope.map(|scope| self.number(scope));
-        if scope.is_some() && self.scope_of.len() < task as usize {
+        if !self.scope_of.is_empty() || scope.is_some() {
             self.scope_of.resize(task as usize, NONE);
             self.waits_in.resize(task as usize, NONE);
         }
         if scope.is_some() || !self.scope_of.is_empty() {
             self.scope_of.push(scope.unwrap_or(NONE));
             self.waits_in.push(NONE);
+        }
+    }
+
+    /// Gives a task another scope, which it must not hold.
+    pub(super) fn set_scope(&mut self, task: u32, scope: Option<&Scope>) {
+        let scope = scope.map(|scope| self.number(scope));
+        let len = task as usize + 1;
+        if scope.is_some() && self.scope_of.len() < len {
+            self.scope_of.resize(len, NONE);
+            self.waits_in.resize(len, NONE);
+        }
+        if let Some(place) = self.scope_of.get_mut(task as usize) {
+            *place = scope.unwrap_or(NONE);
         }
     }
 

@@ -14,6 +14,7 @@ mod audit;
 mod batch;
 mod claim;
 mod draft;
+mod edit;
 mod evolve;
 mod fairness;
 mod heap;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 pub use self::ask::{Reason, Settlement};
 use self::batch::Batch;
 use self::draft::Draft;
+use self::edit::Body;
 use self::index::Index;
 use self::registry::Registry;
 pub(crate) use self::specs::Specs;
@@ -44,6 +46,7 @@ use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId, Task
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot};
+use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
 /// The state of one run, and the rules by which it changes.
@@ -60,6 +63,8 @@ pub struct Engine {
     owners: Registry<OwnerId, OwnerRecord>,
     /// Plans whose content is known, by their address.
     plans: BTreeMap<BlobHash, Arc<Plan>>,
+    /// Edits whose content is known, by their address.
+    amendments: BTreeMap<BlobHash, Arc<TaskSpec>>,
     index: Index,
     batch: Batch,
 }
@@ -106,6 +111,7 @@ impl Engine {
             pools: Registry::default(),
             owners: Registry::default(),
             plans: BTreeMap::new(),
+            amendments: BTreeMap::new(),
             index: Index::default(),
             batch: Batch::default(),
         }
@@ -128,13 +134,22 @@ impl Engine {
         let id = &snapshot.run.id;
         for (at, reference) in snapshot.run.plans.iter().enumerate() {
             let bytes = snapshot.plans.get(at).map(Vec::as_slice).unwrap_or_default();
-            let plan: Plan = serde_json::from_slice(bytes).map_err(|err| {
+            let body = Body::read(bytes).map_err(|err| {
                 let (run, plan) = (id.clone(), reference.blob.clone());
                 InvalidSnapshot::Plan { run, plan, why: err.to_string() }
             })?;
-            let plan = Arc::new(plan);
-            engine.add_specs(&plan);
-            engine.plans.insert(reference.blob.clone(), plan);
+            match body {
+                Body::Plan(plan) => {
+                    engine.add_specs(&plan);
+                    engine.plans.insert(reference.blob.clone(), plan);
+                }
+                Body::Amendment(spec) => {
+                    if let Some(task) = engine.specs.number(&spec.id) {
+                        engine.amend(task, Some(Arc::clone(&spec)));
+                    }
+                    engine.amendments.insert(reference.blob.clone(), spec);
+                }
+            }
         }
         let places = engine.specs.len().max(snapshot.tasks.len());
         for (place, number) in (0..places).zip(0_u32..) {
@@ -230,6 +245,7 @@ impl Engine {
             Command::Retry { .. }
             | Command::Resolve { .. }
             | Command::Cancel { .. }
+            | Command::Edit { .. }
             | Command::Pause { .. }
             | Command::Drain { .. }
             | Command::Resume { .. } => self.decide_people(draft, run, command)?,
@@ -258,6 +274,21 @@ impl Engine {
     /// Makes a plan's content known, so that the event that adds it can be applied.
     pub fn offer(&mut self, plan: Arc<Plan>) {
         self.plans.insert(BlobHash::of(&canonical(&plan)), plan);
+    }
+
+    /// Makes an edit's content known, so that the event that makes it can be applied.
+    pub fn offer_edit(&mut self, spec: Arc<TaskSpec>) {
+        self.amendments.insert(BlobHash::of(&edit::canonical(&spec)), spec);
+    }
+
+    /// Makes the content of an entry of [`Snapshot::plans`] known, whatever it is; one that is
+    /// neither a plan nor an edit is left alone.
+    pub fn offer_entry(&mut self, bytes: &[u8]) {
+        match Body::read(bytes) {
+            Ok(Body::Plan(plan)) => self.offer(plan),
+            Ok(Body::Amendment(spec)) => self.offer_edit(spec),
+            Err(_) => {}
+        }
     }
 
     /// The event as a log has it.

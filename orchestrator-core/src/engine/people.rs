@@ -38,6 +38,9 @@ impl Engine {
                     None => return Ok(()),
                 }
             }
+            Command::Edit { spec, actor, reason } => {
+                return self.decide_edit(draft, spec, words(actor), words(reason));
+            }
             Command::Pause { actor, reason } => match run.state {
                 RunState::Active => {
                     EventKind::Paused { actor: words(actor), reason: words(reason) }

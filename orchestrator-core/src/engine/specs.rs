@@ -15,7 +15,7 @@ use hashbrown::HashTable;
 use super::order::{Following, order};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::pipeline::Pipeline;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanFault};
 use crate::task::TaskSpec;
 use crate::time::millis;
 
@@ -38,6 +38,8 @@ pub(crate) struct Specs {
     edges: Vec<u32>,
     /// Dependents that came with later plans.
     later: BTreeMap<u32, Vec<u32>>,
+    /// Tasks that were edited.
+    amended: BTreeMap<u32, Arc<TaskSpec>>,
 }
 
 /// The tasks of one plan.
@@ -103,8 +105,50 @@ impl Specs {
 
     /// A task's specification.
     pub(crate) fn spec(&self, task: u32) -> &TaskSpec {
-        let part = self.plans.partition_point(|part| part.first <= task) - 1;
-        &self.plans[part].plan.tasks[self.places[task as usize] as usize]
+        if !self.amended.is_empty()
+            && let Some(spec) = self.amended.get(&task)
+        {
+            return spec;
+        }
+        &self.part(task).plan.tasks[self.places[task as usize] as usize]
+    }
+
+    fn part(&self, task: u32) -> &Part {
+        &self.plans[self.plans.partition_point(|part| part.first <= task) - 1]
+    }
+
+    /// What a task was made by an edit.
+    pub(super) fn amended(&self, task: u32) -> Option<Arc<TaskSpec>> {
+        self.amended.get(&task).cloned()
+    }
+
+    /// What is wrong with this specification in the place of a task's own, which has the same id and
+    /// dependencies.
+    pub(super) fn faults_of(&self, task: u32, spec: &TaskSpec) -> Vec<PlanFault> {
+        let plan = &self.part(task).plan;
+        let alone = Plan {
+            tasks: vec![TaskSpec { depends_on: Vec::new(), ..spec.clone() }],
+            pipelines: plan.pipelines.clone(),
+            pools: plan.pools.clone(),
+            budget: None,
+        };
+        alone.check(&|_| false)
+    }
+
+    /// Gives a task this specification in the place of its plan's, or that one back.
+    pub(crate) fn amend(
+        &mut self,
+        task: u32,
+        spec: Option<Arc<TaskSpec>>,
+        class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+    ) {
+        match spec {
+            Some(spec) => self.amended.insert(task, spec),
+            None => self.amended.remove(&task),
+        };
+        let number = self.plans.partition_point(|part| part.first <= task) - 1;
+        let (plan, spec) = (Arc::clone(&self.plans[number].plan), self.spec(task).clone());
+        self.profiles_of[task as usize] = self.profile_for(number, &plan, &spec, class);
     }
 
     pub(super) fn id(&self, task: u32) -> &TaskId {
@@ -261,19 +305,32 @@ impl Specs {
                 self.profiles_of.push(*profile);
                 continue;
             }
-            let key = ProfileKey::of(self.plans.len() - 1, spec);
-            let known = self.known_profiles.get(&key).copied();
-            let profile = known.unwrap_or_else(|| {
-                let pipeline = plan.pipeline_of(spec).unwrap_or_default();
-                let stages = (0..).take(pipeline.stages().len());
-                let classes = stages.map(|stage| class(&pipeline, stage, &spec.needs)).collect();
-                self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes });
-                number(self.profiles.len() - 1)
-            });
-            self.known_profiles.insert(key.clone(), profile);
+            let part = self.plans.len() - 1;
+            let profile = self.profile_for(part, plan, spec, &mut class);
             self.profiles_of.push(profile);
-            last = Some((key, profile));
+            last = Some((ProfileKey::of(part, spec), profile));
         }
+    }
+
+    /// The profile of a task of a plan, made if there is none.
+    fn profile_for(
+        &mut self,
+        part: usize,
+        plan: &Plan,
+        spec: &TaskSpec,
+        mut class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+    ) -> u32 {
+        let key = ProfileKey::of(part, spec);
+        if let Some(known) = self.known_profiles.get(&key) {
+            return *known;
+        }
+        let pipeline = plan.pipeline_of(spec).unwrap_or_default();
+        let stages = (0..).take(pipeline.stages().len());
+        let classes = stages.map(|stage| class(&pipeline, stage, &spec.needs)).collect();
+        self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes });
+        let profile = number(self.profiles.len() - 1);
+        self.known_profiles.insert(key, profile);
+        profile
     }
 
     /// Takes out the last plan.
@@ -293,6 +350,7 @@ impl Specs {
         self.profiles_of.truncate(first as usize);
         self.begins.truncate(first as usize);
         self.edges.truncate(edges as usize);
+        self.amended.retain(|task, _| *task < first);
         self.later.retain(|_, dependents| {
             dependents.retain(|task| *task < first);
             !dependents.is_empty()

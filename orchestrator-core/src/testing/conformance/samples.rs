@@ -368,6 +368,12 @@ fn person_events() -> Vec<EventKind> {
             actor: actor(),
             reason: reason(),
         },
+        EventKind::Edited {
+            task: task(),
+            spec: BlobHash::of(b"{}"),
+            actor: actor(),
+            reason: reason(),
+        },
         EventKind::Cancelling {
             task: task(),
             token: FencingToken(12),

@@ -39,6 +39,8 @@ pub struct Model {
     tasks: Vec<TaskRecord>,
     specs: Vec<Arc<(TaskSpec, Pipeline)>>,
     plans: Vec<Arc<Plan>>,
+    /// What tasks were made by edits, in order.
+    edits: Vec<Arc<TaskSpec>>,
     pools: BTreeMap<PoolName, PoolRecord>,
     /// What the policy says of each task.
     ranks: Vec<u64>,
@@ -56,6 +58,7 @@ impl Model {
             tasks: Vec::new(),
             specs: Vec::new(),
             plans: Vec::new(),
+            edits: Vec::new(),
             pools: BTreeMap::new(),
             ranks: Vec::new(),
             numbers: Vec::new(),
@@ -177,6 +180,11 @@ impl Model {
             | Command::Pause { .. }
             | Command::Drain { .. }
             | Command::Resume { .. } => self.person(now, command),
+            Command::Edit { spec, .. } => {
+                let answer = self.edit(spec);
+                self.rank(policy);
+                answer
+            }
             Command::Settle => {
                 self.settle(now);
                 Ok(Answer::Done)
@@ -252,6 +260,11 @@ impl Model {
         let mut specs = Specs::default();
         for plan in &self.plans {
             specs.add(plan, |_, _, _| 0);
+        }
+        for edit in &self.edits {
+            if let Some(number) = specs.number(&edit.id) {
+                specs.amend(number, Some(Arc::clone(edit)), |_, _, _| 0);
+            }
         }
         let ranks = policy.ranks(&TaskGraph::new(&specs));
         let number = |task: &TaskRecord| specs.number(&task.id).unwrap_or(u32::MAX);

@@ -1,13 +1,25 @@
 //! What people ask of a run.
 
+use std::sync::Arc;
+
+use serde::Serialize;
+
 use super::claim::held;
 use super::{Given, Model};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Resolution;
-use crate::id::TaskId;
+use crate::id::{BlobHash, TaskId};
 use crate::outcome::Interruption;
-use crate::record::{Completion, Phase, RunState};
+use crate::plan::Plan;
+use crate::record::{Completion, Phase, PlanRef, RunState};
+use crate::task::TaskSpec;
 use crate::time::Timestamp;
+
+/// What the run keeps of an edit.
+#[derive(Serialize)]
+struct Amendment<'a> {
+    amends: &'a TaskSpec,
+}
 
 impl Model {
     pub(super) fn person(&mut self, now: Timestamp, command: &Command) -> Given {
@@ -20,18 +32,7 @@ impl Model {
                 }
                 Ok(Answer::Done)
             }
-            Command::Resolve { task, how, .. } => {
-                let place = self.idle(task)?;
-                if matches!(self.tasks[place].phase, Phase::Done(_)) {
-                    return Err(self.wrong_phase(place));
-                }
-                let done = match how {
-                    Resolution::ByHand => Completion::ByHand,
-                    Resolution::Skip => Completion::Skipped,
-                };
-                self.settled_by_hand(now, place, Phase::Done(done));
-                Ok(Answer::Done)
-            }
+            Command::Resolve { task, how, .. } => self.resolve(now, task, *how),
             Command::Cancel { task, .. } => self.cancel(now, task),
             Command::Pause { reason, .. } => {
                 let run = self.run_mut();
@@ -78,9 +79,23 @@ impl Model {
             | Command::Report(_)
             | Command::IntendMerge { .. }
             | Command::Stopped { .. }
+            | Command::Edit { .. }
             | Command::Tick
             | Command::Settle => Ok(Answer::Done),
         }
+    }
+
+    fn resolve(&mut self, now: Timestamp, task: &TaskId, how: Resolution) -> Given {
+        let place = self.idle(task)?;
+        if matches!(self.tasks[place].phase, Phase::Done(_)) {
+            return Err(self.wrong_phase(place));
+        }
+        let done = match how {
+            Resolution::ByHand => Completion::ByHand,
+            Resolution::Skip => Completion::Skipped,
+        };
+        self.settled_by_hand(now, place, Phase::Done(done));
+        Ok(Answer::Done)
     }
 
     /// What was escalated or cancelled begins again, with as many retries and grants as a new task.
@@ -118,6 +133,41 @@ impl Model {
             let direct = &self.specs[place].0.depends_on;
             direct.contains(on) || direct.iter().any(|from| self.depends_on(from, on))
         })
+    }
+
+    /// The task is another one from its next grant on; it takes nothing else with it.
+    pub(super) fn edit(&mut self, spec: &Arc<TaskSpec>) -> Given {
+        let place = self.place(&spec.id).ok_or_else(|| Refusal::UnknownTask(spec.id.clone()))?;
+        let (record, old) = (&self.tasks[place], &self.specs[place].0);
+        if record.intent.is_some() {
+            return Err(Refusal::MergeInDoubt(spec.id.clone()));
+        }
+        let stays = old.depends_on == spec.depends_on
+            && old.pipeline == spec.pipeline
+            && (!record.holds_scope || old.scope == spec.scope);
+        if matches!(record.phase, Phase::Done(_)) || held(record) || !stays {
+            return Err(Refusal::NotEditable { task: spec.id.clone(), why: "" });
+        }
+        let is_in = |plan: &&Arc<Plan>| plan.tasks.iter().any(|task| task.id == spec.id);
+        let plan = self.plans.iter().find(is_in).cloned().unwrap_or_default();
+        let task = TaskSpec { depends_on: Vec::new(), ..TaskSpec::clone(spec) };
+        let alone = Plan { tasks: vec![task], budget: None, ..Plan::clone(&plan) };
+        let faults = alone.check(&|_| false);
+        if !faults.is_empty() {
+            return Err(Refusal::Plan(faults));
+        }
+        if *old != **spec {
+            let amendment = Amendment { amends: spec };
+            let blob = BlobHash::of(&serde_json::to_vec(&amendment).unwrap_or_default());
+            let pipeline = plan.pipeline_of(spec).unwrap_or_default();
+            for pool in spec.needs.keys() {
+                let _known = self.pool(pool);
+            }
+            self.specs[place] = Arc::new((TaskSpec::clone(spec), pipeline));
+            self.edits.push(Arc::clone(spec));
+            self.run_mut().plans.push(PlanRef { blob, tasks: 0 });
+        }
+        Ok(Answer::Done)
     }
 
     /// A task that runs is stopped first.

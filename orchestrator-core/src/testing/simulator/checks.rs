@@ -133,6 +133,7 @@ impl Log {
             | EventKind::Cancelling { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
+            | EventKind::Edited { .. }
             | EventKind::Retried { .. }
             | EventKind::Resolved { .. }
             | EventKind::Cancelled { .. }
@@ -190,6 +191,7 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
         Command::Report(report) => Some(report.task),
         Command::IntendMerge { task, .. } | Command::Stopped { task, .. } => Some(*task),
         Command::Retry { dependents: true, .. } => return Ok(()),
+        Command::Edit { spec, .. } => after.number(&spec.id),
         Command::Retry { task, .. }
         | Command::Resolve { task, .. }
         | Command::Cancel { task, .. } => after.number(task),

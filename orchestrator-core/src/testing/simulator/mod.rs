@@ -13,6 +13,7 @@ mod plans;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::port::Store;
 use crate::record::{ParkReason, Phase, RunState, TaskRecord};
 use crate::retry::RetryRules;
+use crate::scope::Scope;
+use crate::task::TaskSpec;
 use crate::testing::Model;
 use crate::time::{ClockReading, Timestamp, WallTime};
 
@@ -689,9 +692,33 @@ impl World {
             }
             6 => Command::Pause { actor, reason },
             7 => Command::SetBudget { budget: Some(Usd::dollars(self.dice.below(60))) },
+            8 if self.dice.once_in(2) => self.edit(&task, actor, reason),
             8 => Command::Drain { reason: ParkReason::Asked },
             _ => Command::Resume { actor },
         }
+    }
+
+    /// The task with something of it changed, now and then something that must stay.
+    fn edit(&mut self, task: &TaskId, actor: String, reason: String) -> Command {
+        let spec = self.engine.spec(task).cloned();
+        let mut spec = spec.unwrap_or_else(|| TaskSpec::new(task.clone()));
+        match self.dice.below(8) {
+            0 => spec.priority = 7,
+            1 => spec.max_retries += 1,
+            2 => spec.estimate = Some(Duration::from_secs(60 * u64::from(self.dice.below(90)))),
+            3 => {
+                let path = ["src", "src/b", "docs"][self.dice.below(3) as usize];
+                spec.scope = Scope::parse([path]).ok();
+            }
+            4 => {
+                let gpu = PoolName::parse(GPU).expect("a valid name");
+                spec.needs.extend(NonZeroU32::new(1 + self.dice.below(4)).map(|many| (gpu, many)));
+            }
+            5 => spec.timeout = Some(Duration::from_secs(600)),
+            6 => spec.depends_on.clear(),
+            _ => spec.needs.clear(),
+        }
+        Command::Edit { spec: Arc::new(spec), actor, reason }
     }
 
     /// A commit that the store refuses leaves the engine as it was.
@@ -796,6 +823,7 @@ impl World {
             }
             let framed = checks::frame(command, &self.follower, &self.engine);
             self.kept.take(commit.records);
+            commit.blobs.iter().for_each(|blob| self.follower.offer_entry(blob));
             for event in commit.events {
                 self.follower.evolve(&event);
                 let logged = self.log.take(&event);

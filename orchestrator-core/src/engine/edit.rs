@@ -1,0 +1,112 @@
+//! What a task is asked to be can be changed while nothing of it runs.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Engine;
+use super::batch::Undo;
+use super::draft::Draft;
+use super::table::Kind;
+use crate::command::Refusal;
+use crate::event::EventKind;
+use crate::id::{BlobHash, PoolName, TaskNo};
+use crate::plan::Plan;
+use crate::record::PlanRef;
+use crate::task::TaskSpec;
+
+/// What a store keeps of an edit, in a place of its own among the plans.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Amendment {
+    /// What the task is from then on.
+    pub(super) amends: Arc<TaskSpec>,
+}
+
+/// What one entry of a run's plans is.
+#[derive(Debug)]
+pub(super) enum Body {
+    Plan(Arc<Plan>),
+    Amendment(Arc<TaskSpec>),
+}
+
+impl Body {
+    /// Reads an entry as a store has it.
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        match serde_json::from_slice::<Amendment>(bytes) {
+            Ok(Amendment { amends }) => Ok(Self::Amendment(amends)),
+            Err(_) => serde_json::from_slice(bytes).map(|plan| Self::Plan(Arc::new(plan))),
+        }
+    }
+}
+
+/// The form of an edit that its address is taken of.
+pub(super) fn canonical(spec: &TaskSpec) -> Vec<u8> {
+    let amendment = Amendment { amends: Arc::new(spec.clone()) };
+    serde_json::to_vec(&amendment).expect("a specification holds nothing that JSON cannot say")
+}
+
+impl Engine {
+    pub(super) fn decide_edit(
+        &self,
+        draft: &mut Draft,
+        spec: &TaskSpec,
+        actor: String,
+        reason: String,
+    ) -> Result<(), Refusal> {
+        let task = self.number(&spec.id).ok_or_else(|| Refusal::UnknownTask(spec.id.clone()))?;
+        let (old, view) = (self.specs.spec(task.0), self.table.view(task.0));
+        if view.detail().intent.is_some() {
+            return Err(Refusal::MergeInDoubt(spec.id.clone()));
+        }
+        let no = |why| Err(Refusal::NotEditable { task: spec.id.clone(), why });
+        if view.hot().kind() == Kind::Done {
+            return no("it is done");
+        } else if view.hold().is_some() {
+            return no("its stage must end first");
+        } else if old.depends_on != spec.depends_on {
+            return no("what it depends on stays as it was planned");
+        } else if old.pipeline != spec.pipeline {
+            return no("its pipeline stays the one it was planned with");
+        } else if view.hot().holds_scope() && old.scope != spec.scope {
+            return no("it holds its scope; cancel it first, and retry it then");
+        }
+        let faults = self.specs.faults_of(task.0, spec);
+        if !faults.is_empty() {
+            return Err(Refusal::Plan(faults));
+        }
+        if old == spec {
+            return Ok(());
+        }
+        let bytes = canonical(spec);
+        let spec = BlobHash::of(&bytes);
+        draft.push(EventKind::Edited { task, spec, actor, reason });
+        draft.blobs.push(bytes);
+        Ok(())
+    }
+
+    pub(super) fn apply_edited(&mut self, task: TaskNo, spec: &BlobHash) {
+        if let Some(body) = self.amendments.get(spec).cloned()
+            && self.has(task)
+            && self.specs.id(task.0) == &body.id
+        {
+            let before = self.specs.amended(task.0);
+            self.amend(task.0, Some(body));
+            self.batch.changed(Undo::Spec(task.0, before));
+            let needs: Vec<PoolName> = self.specs.spec(task.0).needs.keys().cloned().collect();
+            self.know_pools(&needs);
+            self.rank();
+        }
+        let entry = PlanRef { blob: spec.clone(), tasks: 0 };
+        self.change_run(|run| run.plans.push(entry));
+    }
+
+    /// Gives a task this specification in the place of its plan's, or that one back. What is
+    /// computed has to be computed anew then.
+    pub(super) fn amend(&mut self, task: u32, spec: Option<Arc<TaskSpec>>) {
+        let Self { specs, index, pools, .. } = self;
+        specs
+            .amend(task, spec, |pipeline, stage, needs| index.class(pools, pipeline, stage, needs));
+        index.locks.set_scope(task, specs.spec(task).scope.as_ref());
+    }
+}
