@@ -7,6 +7,7 @@ use super::Engine;
 use super::draft::Draft;
 use super::table::Saved;
 use crate::command::{Answer, Command, Refusal};
+use crate::event::EventKind;
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::port::Commit;
@@ -133,10 +134,16 @@ impl Engine {
             self.batch.draft = draft;
             return answer;
         }
-        if let Command::AddPlan { plan } = command {
-            self.offer(Arc::clone(plan));
-        } else if let Command::Edit { spec, .. } = command {
-            self.offer_edit(Arc::clone(spec));
+        for event in &draft.events[before.0..] {
+            match (&event.kind, command) {
+                (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
+                    self.plans.insert(hash.clone(), Arc::clone(plan));
+                }
+                (EventKind::Edited { spec: hash, .. }, Command::Edit { spec, .. }) => {
+                    self.amendments.insert(hash.clone(), Arc::clone(spec));
+                }
+                _ => {}
+            }
         }
         if !self.batch.is_open {
             self.batch.is_open = true;

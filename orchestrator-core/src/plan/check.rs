@@ -1,6 +1,9 @@
 //! Checks a plan as a whole: names, dependencies, permits.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, RandomState};
+
+use hashbrown::HashTable;
 
 use super::cycle::shortest_cycles;
 use super::nearest::Nearest;
@@ -29,7 +32,7 @@ pub(crate) enum Part {
 
 /// All faults of the plan with their places, ordered by those.
 pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
-    let mut check = Check { plan, known, first: first_places(&plan.tasks), faults: Vec::new() };
+    let mut check = Check { plan, known, first: Places::new(&plan.tasks), faults: Vec::new() };
     check.names();
     check.dependencies();
     check.cycles();
@@ -38,18 +41,50 @@ pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place
     check.faults
 }
 
-fn first_places(tasks: &[TaskSpec]) -> BTreeMap<&TaskId, usize> {
-    let mut first = BTreeMap::new();
-    for (at, task) in tasks.iter().enumerate() {
-        first.entry(&task.id).or_insert(at);
+/// Where in the list a task of each id stands first.
+///
+/// A table of hashes, since sorting the ids of a large plan costs more than all the rest of its
+/// check; ids come from outside, so that the hash has a key.
+struct Places<'a> {
+    tasks: &'a [TaskSpec],
+    table: HashTable<usize>,
+    hasher: RandomState,
+}
+
+impl<'a> Places<'a> {
+    fn new(tasks: &'a [TaskSpec]) -> Self {
+        let (mut table, hasher) = (HashTable::with_capacity(tasks.len()), RandomState::new());
+        let hash = |at: &usize| hasher.hash_one(tasks[*at].id.as_str());
+        for (at, task) in tasks.iter().enumerate() {
+            let is_same = |other: &usize| tasks[*other].id == task.id;
+            table.entry(hasher.hash_one(task.id.as_str()), is_same, hash).or_insert(at);
+        }
+        Self { tasks, table, hasher }
     }
-    first
+
+    fn of(&self, id: &TaskId) -> Option<usize> {
+        let hash = self.hasher.hash_one(id.as_str());
+        self.table.find(hash, |at| self.tasks[*at].id == *id).copied()
+    }
+}
+
+/// Dependencies up to which each is held against those before it.
+const FEW: usize = 16;
+
+/// Whether the entry of this place says what an earlier one says; `seen` are the earlier ones, where
+/// there are many.
+fn is_repeated<'a>(list: &'a [TaskId], entry: usize, seen: &mut BTreeSet<&'a TaskId>) -> bool {
+    if list.len() <= FEW {
+        list[..entry].contains(&list[entry])
+    } else {
+        !seen.insert(&list[entry])
+    }
 }
 
 struct Check<'a> {
     plan: &'a Plan,
     known: &'a dyn Fn(&TaskId) -> bool,
-    first: BTreeMap<&'a TaskId, usize>,
+    first: Places<'a>,
     faults: Vec<(Place, PlanFault)>,
 }
 
@@ -60,7 +95,7 @@ impl Check<'_> {
 
     fn names(&mut self) {
         for (at, task) in self.plan.tasks.iter().enumerate() {
-            if self.first.get(&task.id) != Some(&at) {
+            if self.first.of(&task.id) != Some(at) {
                 self.fault(at, Part::Id, PlanFault::DuplicateTask { task: task.id.clone() });
             } else if (self.known)(&task.id) {
                 self.fault(at, Part::Id, PlanFault::KnownTask { task: task.id.clone() });
@@ -73,16 +108,19 @@ impl Check<'_> {
         for (at, spec) in self.plan.tasks.iter().enumerate() {
             let mut seen = BTreeSet::new();
             for (entry, dependency) in spec.depends_on.iter().enumerate() {
-                let (task, dependency) = (spec.id.clone(), dependency.clone());
-                let fault = if !seen.insert(dependency.clone()) {
+                let named = || (spec.id.clone(), dependency.clone());
+                let fault = if is_repeated(&spec.depends_on, entry, &mut seen) {
+                    let (task, dependency) = named();
                     PlanFault::RepeatedDependency { task, dependency }
-                } else if dependency == task {
-                    PlanFault::SelfDependency { task }
-                } else if !self.first.contains_key(&dependency) && !(self.known)(&dependency) {
-                    let others = self.first.keys().copied().filter(|id| **id != task);
+                } else if *dependency == spec.id {
+                    PlanFault::SelfDependency { task: spec.id.clone() }
+                } else if self.first.of(dependency).is_none() && !(self.known)(dependency) {
+                    let all = self.plan.tasks.iter().map(|other| &other.id);
+                    let others = all.filter(|id| **id != spec.id);
                     let nearest = nearest
                         .find(dependency.as_str(), others.map(TaskId::as_str))
                         .and_then(|id| TaskId::parse(id).ok());
+                    let (task, dependency) = named();
                     PlanFault::UnknownDependency { task, dependency, nearest }
                 } else {
                     continue;
@@ -97,7 +135,7 @@ impl Check<'_> {
     /// Tasks of the run exist already and so depend on none of these: a circle is within the plan.
     fn cycles(&mut self) {
         let tasks = &self.plan.tasks;
-        let place = |id: &TaskId| self.first.get(id).copied();
+        let place = |id: &TaskId| self.first.of(id);
         let edges: Vec<Vec<usize>> =
             tasks.iter().map(|task| task.depends_on.iter().filter_map(place).collect()).collect();
         for cycle in shortest_cycles(&edges) {
