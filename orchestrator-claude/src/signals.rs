@@ -211,6 +211,7 @@ fn is_file_name(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use orchestrator_core::{Scope, TaskId};
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -261,6 +262,16 @@ mod tests {
         assert_eq!(signals(&task), [Signal::TestsChanged { files: vec!["tests/a.rs".to_owned()] }]);
         task.scope = Some(Scope::parse(["tests/**"]).unwrap());
         assert_eq!(signals(&task), []);
+    }
+
+    proptest! {
+        #[test]
+        fn p16_files_are_looked_for_in_any_text_and_only_below_the_root(text in any::<String>()) {
+            for path in named_files(&format!("{text} a/b.c {text}/c.rs")) {
+                prop_assert!(path.is_relative());
+                prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))));
+            }
+        }
     }
 
     #[test]

@@ -144,6 +144,7 @@ fn hash(part: &str) -> BlobHash {
 #[cfg(test)]
 mod tests {
     use orchestrator_core::Candidate;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -177,5 +178,29 @@ mod tests {
         assert_eq!(one.new_part(&first).diff, first.diff);
         assert_eq!(sections("no git"), ["no git"]);
         assert_eq!(sections(""), [""]);
+    }
+
+    proptest! {
+        #[test]
+        fn p16_no_part_of_any_difference_is_left_out_unseen(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    Just("diff --git a/a b/a\n"), Just("diff --git "), Just("\n"), Just("+é"), Just("")
+                ],
+                0..24,
+            ),
+            seen in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        ) {
+            let diff = pieces.concat();
+            let parts = sections(&diff);
+            prop_assert_eq!(parts.concat(), diff.clone());
+            let seen: BTreeSet<BlobHash> =
+                seen.iter().map(|at| hash(parts[at.index(parts.len())])).collect();
+            let rounds = Rounds { count: 1, seen: seen.clone(), ..Rounds::default() };
+            let new = rounds.new_part(&change("c", &diff));
+            for part in parts {
+                prop_assert!(new.diff.contains(part) || seen.contains(&hash(part)));
+            }
+        }
     }
 }

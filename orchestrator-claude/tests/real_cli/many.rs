@@ -211,7 +211,7 @@ async fn a_usage_limit_closes_the_pool_and_the_same_attempt_goes_on_when_it_reop
     let write = json!({ "file_path": "${cwd}/a.txt", "content": "a\n" });
     let api = LoopbackApi::start(vec![
         Rule::new(Reply::tool("Write", write)).turn(0),
-        Rule::new(Reply::usage_limit("five_hour", "${now+1}")).times(1),
+        Rule::new(Reply::usage_limit("five_hour", "${now+6}")).times(1),
         Rule::new(Reply::text("Finished.")).user("Go on with the task"),
     ])
     .unwrap();
