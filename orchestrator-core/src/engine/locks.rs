@@ -40,7 +40,7 @@ struct Node {
     held: u32,
     /// How often it, or something below it, is held.
     below: u32,
-    /// Whether a scope covers something below it.
+    /// Whether a task's scope covers something below it.
     has_parts: bool,
 }
 
@@ -132,7 +132,6 @@ impl Locks {
             let found = *self.children.entry((node, part.as_str().into())).or_insert(next);
             if found == next {
                 self.nodes.push(Node::new(node));
-                self.nodes[node as usize].has_parts = true;
             }
             node = found;
         }
@@ -315,10 +314,20 @@ impl Locks {
         }
     }
 
-    /// Forgets who holds and who waits.
+    /// Forgets who holds and who waits, and looks at what the tasks' scopes cover now.
     pub(super) fn clear(&mut self) {
         for node in &mut self.nodes {
-            (node.held, node.below) = (0, 0);
+            (node.held, node.below, node.has_parts) = (0, 0, false);
+        }
+        let Self { nodes, scopes, scope_of, .. } = self;
+        for covered in scope_of.iter().filter_map(|scope| scopes.get(*scope as usize)) {
+            for node in covered {
+                let mut up = nodes[*node as usize].parent;
+                while up != NONE && !nodes[up as usize].has_parts {
+                    nodes[up as usize].has_parts = true;
+                    up = nodes[up as usize].parent;
+                }
+            }
         }
         self.waits_in.fill(NONE);
         self.lists.clear();

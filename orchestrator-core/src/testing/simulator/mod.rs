@@ -712,7 +712,7 @@ impl World {
             }
             4 => {
                 let gpu = PoolName::parse(GPU).expect("a valid name");
-                spec.needs.extend(NonZeroU32::new(1 + self.dice.below(4)).map(|many| (gpu, many)));
+                spec.needs.extend(NonZeroU32::new(1 + self.dice.below(3)).map(|many| (gpu, many)));
             }
             5 => spec.timeout = Some(Duration::from_secs(600)),
             6 => spec.depends_on.clear(),
