@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -375,6 +376,10 @@ impl Dirs {
 fn collect(dir: &Path, pids: &mut Vec<u32>) -> io::Result<()> {
     let procs = fs::read_to_string(dir.join("cgroup.procs"))?;
     pids.extend(procs.lines().filter_map(|line| line.parse::<u32>().ok()));
+    // A directory has two links, and one more for each directory in it.
+    if fs::metadata(dir).is_ok_and(|meta| meta.nlink() <= 2) {
+        return Ok(());
+    }
     for below in below(dir) {
         match collect(&below, pids) {
             // Removed a moment ago.

@@ -195,3 +195,24 @@ async fn p20_a_stranger_of_a_lost_lease_is_ended_too() {
     assert!(count >= 2 && ended.unwrap().wall < LONG);
     assert!(!is_alive(pid_in(dir.path().join("stranger")).await));
 }
+
+#[tokio::test]
+async fn p20_what_a_program_puts_into_cgroups_of_its_own_is_ended_too() {
+    if !matches!(LocalConfiner::detected().abilities().tree, TreeEnds::CgroupFreeze) {
+        return;
+    }
+    let dir = tempdir().unwrap();
+    // A child in a cgroup that the program makes within its own, by the hierarchy that holds it.
+    let script = "own=$(sed -n 's/.*:freezer://p' /proc/self/cgroup)
+        for root in /sys/fs/cgroup/freezer; do
+            [ -d \"$root$own\" ] && mkdir \"$root$own/inner\" || exit 0
+            (setsid env -i sh -c 'trap \"\" TERM; echo $$ > inner; while :; do sleep 1; done' &)
+            while ! [ -s inner ]; do sleep 0.01; done
+            cat inner > \"$root$own/inner/cgroup.procs\"; echo moved
+        done";
+    let ended = ended(&sh(dir.path(), script), &mut ()).await.unwrap();
+    assert_eq!((ended.how, ended.left.as_slice()), (End::Exited(0), &[][..]));
+    if ended.stdout_tail.contains("moved") {
+        assert!(!is_alive(pid_in(dir.path().join("inner")).await));
+    }
+}
