@@ -8,8 +8,8 @@ use rusqlite::ErrorCode;
 use crate::worker::Gone;
 
 /// What helps when rows cannot be understood.
-pub(crate) const REMEDY_ROW: &str =
-    "restore a backup, or put the row right with the `sqlite3` shell (see docs/SCHEMA.md)";
+pub(crate) const REMEDY_ROW: &str = "write the records anew from the log (`SqliteStore::repair`), restore a backup, or put the row \
+     right with the `sqlite3` shell (see docs/SCHEMA.md)";
 const REMEDY_FILE: &str = "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
 
 /// What kind of failure an error is.

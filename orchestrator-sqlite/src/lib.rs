@@ -30,6 +30,7 @@ mod place;
 #[cfg(test)]
 mod quiet;
 mod read;
+mod repair;
 mod row;
 mod schema;
 mod store;

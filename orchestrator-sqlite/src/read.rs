@@ -4,8 +4,8 @@ use std::thread::{self, ScopedJoinHandle};
 
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
-    Answer, BlobHash, CommandId, PlanRef, RunId, RunRecord, Seq, Snapshot, StoredEvent, TaskId,
-    TaskRecord,
+    Answer, BlobHash, CommandId, OwnerRecord, PlanRef, PoolRecord, RunId, RunRecord, Seq, Snapshot,
+    StoredEvent, TaskId, TaskRecord,
 };
 use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, params};
 
@@ -91,8 +91,7 @@ pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot
     });
     let tasks = tasks?;
     checked.map_err(|_| StoreError::Unavailable(Box::new(Gone)))??;
-    let pools = rows(&tx, &SQL.pools, [number], read_pool)?;
-    let owners = rows(&tx, &SQL.owners, [number], read_owner)?;
+    let (pools, owners) = (pools(&tx, number)?, owners(&tx, number)?);
     Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
 }
 
@@ -119,7 +118,7 @@ fn all_tasks(conn: &Connection, run: i64) -> Result<Vec<TaskRecord>, StoreError>
     Ok(tasks)
 }
 
-fn run_record(
+pub(crate) fn run_record(
     conn: &Connection,
     run: &RunId,
     number: i64,
@@ -129,6 +128,14 @@ fn run_record(
     };
     record.plans = rows(conn, &SQL.plans, [number], read_plan)?;
     Ok(Some((seq, record)))
+}
+
+pub(crate) fn pools(conn: &Connection, run: i64) -> Result<Vec<PoolRecord>, StoreError> {
+    rows(conn, &SQL.pools, [run], read_pool)
+}
+
+pub(crate) fn owners(conn: &Connection, run: i64) -> Result<Vec<OwnerRecord>, StoreError> {
+    rows(conn, &SQL.owners, [run], read_owner)
 }
 
 pub(crate) fn header(
@@ -156,6 +163,16 @@ pub(crate) fn task(
 
 pub(crate) fn events(
     conn: &mut Connection,
+    run: &RunId,
+    after: Seq,
+    limit: usize,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    events_within(conn, run, after, limit)
+}
+
+/// The same within a transaction.
+pub(crate) fn events_within(
+    conn: &Connection,
     run: &RunId,
     after: Seq,
     limit: usize,
@@ -199,7 +216,7 @@ pub(crate) fn blob(
     }
 }
 
-fn checked_blob(
+pub(crate) fn checked_blob(
     conn: &Connection,
     run: i64,
     hash: &BlobHash,

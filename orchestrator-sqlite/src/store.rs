@@ -70,6 +70,19 @@ impl SqliteStore {
         self.reader.run(examine).await?
     }
 
+    /// Writes those records of a run anew that cannot be read or are not what its log says; returns
+    /// which. A run that the store does not have has none.
+    ///
+    /// # Errors
+    /// [`StoreError::Corrupt`] when the log itself cannot say what they must be; nothing is changed
+    /// then.
+    pub async fn repair(&self, run: &RunId) -> Result<Vec<String>, StoreError> {
+        let run = run.clone();
+        let mended = self.writer.run(move |writer| writer.repair(&run)).await??;
+        self.commits.send_replace(());
+        Ok(mended)
+    }
+
     /// Writes a copy of the whole file, as it stands at one moment, that can be opened as a store.
     /// Commits go on meanwhile.
     ///

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use orchestrator_core::port::{Commit, CommitError, StoreError};
 use orchestrator_core::{
-    Answer, BlobHash, CommandId, OwnerId, OwnerRecord, PlanRef, RunId, Seq, Timestamp,
+    Answer, BlobHash, CommandId, OwnerId, OwnerRecord, PlanRef, PoolRecord, RunId, RunRecord, Seq,
+    TaskRecord, Timestamp,
 };
 use rusqlite::{Connection, Transaction, TransactionBehavior, params, params_from_iter};
 
@@ -23,7 +24,7 @@ struct NoRunRecord {
 
 /// Takes the write lock at once: a transaction that reads first and writes later could find that
 /// another one wrote in between, and would fail without waiting.
-fn writing(conn: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
+pub(crate) fn writing(conn: &mut Connection) -> rusqlite::Result<Transaction<'_>> {
     if !conn.is_autocommit() {
         // One that failed as it began or ended: nothing more could ever be written beside it.
         conn.execute_batch("ROLLBACK")?;
@@ -92,11 +93,11 @@ fn put_run(
             return Err(CommitError::Failed(StoreError::Unavailable(cause)));
         }
         (Some(number), Some(record)) => {
-            put(tx, &SQL.put_run, run_row(seq, record)).map_err(write_error)?;
+            put_run_record(tx, seq, record).map_err(write_error)?;
             number
         }
         (None, Some(record)) => {
-            put(tx, &SQL.put_run, run_row(seq, record)).map_err(write_error)?;
+            put_run_record(tx, seq, record).map_err(write_error)?;
             tx.last_insert_rowid()
         }
     };
@@ -107,12 +108,37 @@ fn put_run(
     Ok(number)
 }
 
-fn put_plans(tx: &Transaction<'_>, run: i64, plans: &[PlanRef]) -> rusqlite::Result<()> {
+pub(crate) fn put_plans(tx: &Transaction<'_>, run: i64, plans: &[PlanRef]) -> rusqlite::Result<()> {
     tx.execute("DELETE FROM plans WHERE run = ?1", [run])?;
     for (position, plan) in plans.iter().enumerate() {
         put(tx, &SQL.put_plan, plan_row(run, position, plan))?;
     }
     Ok(())
+}
+
+pub(crate) fn put_run_record(
+    tx: &Transaction<'_>,
+    seq: Seq,
+    record: &RunRecord,
+) -> rusqlite::Result<()> {
+    put(tx, &SQL.put_run, run_row(seq, record))
+}
+
+pub(crate) fn put_task(
+    tx: &Transaction<'_>,
+    run: i64,
+    place: u32,
+    record: &TaskRecord,
+) -> rusqlite::Result<()> {
+    put(tx, &SQL.put_task, task_row(run, place, record))
+}
+
+pub(crate) fn put_pool(
+    tx: &Transaction<'_>,
+    run: i64,
+    record: &PoolRecord,
+) -> rusqlite::Result<()> {
+    put(tx, &SQL.put_pool, pool_row(run, record))
 }
 
 fn put(tx: &Transaction<'_>, sql: &str, row: Vec<Bound<'_>>) -> rusqlite::Result<()> {
@@ -142,7 +168,7 @@ fn put_all(tx: &Transaction<'_>, run: i64, seq: Seq, commit: &Commit) -> rusqlit
         statement.execute(params_from_iter(task_row(run, *place, record)))?;
     }
     for record in &commit.records.pools {
-        put(tx, &SQL.put_pool, pool_row(run, record))?;
+        put_pool(tx, run, record)?;
     }
     for record in &commit.records.owners {
         put_owner(tx, run, record)?;
@@ -150,7 +176,11 @@ fn put_all(tx: &Transaction<'_>, run: i64, seq: Seq, commit: &Commit) -> rusqlit
     Ok(())
 }
 
-fn put_owner(tx: &Transaction<'_>, run: i64, record: &OwnerRecord) -> rusqlite::Result<()> {
+pub(crate) fn put_owner(
+    tx: &Transaction<'_>,
+    run: i64,
+    record: &OwnerRecord,
+) -> rusqlite::Result<()> {
     let before = read::touched_at(tx, run, record.owner.id.as_str())?;
     let touched_at = record.touched_at.max(Timestamp(before.unwrap_or(0)));
     put(tx, &SQL.put_owner, owner_row(run, record, touched_at))

@@ -8,7 +8,7 @@ use crate::error::read_error;
 use crate::log::Log;
 use crate::owner::Claim;
 use crate::place::{Displaced, FilePlace};
-use crate::write;
+use crate::{repair, write};
 
 /// Writes to one file.
 #[derive(Debug)]
@@ -58,21 +58,25 @@ impl Writer {
         owner: &OwnerId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        self.change(|conn| write::touch(conn, run, owner, now))
+        self.change(|conn| write::touch(conn, run, owner, now).map_err(read_error))
     }
 
     pub(crate) fn prune(&mut self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
-        self.change(|conn| write::prune(conn, run, up_to))
+        self.change(|conn| write::prune(conn, run, up_to).map_err(read_error))
     }
 
-    fn change(
+    pub(crate) fn repair(&mut self, run: &RunId) -> Result<Vec<String>, StoreError> {
+        self.change(|conn| repair::repair(conn, run))
+    }
+
+    fn change<T>(
         &mut self,
-        write: impl FnOnce(&mut Connection) -> rusqlite::Result<()>,
-    ) -> Result<(), StoreError> {
+        write: impl FnOnce(&mut Connection) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         self.check().map_err(|err| StoreError::Unavailable(Box::new(err)))?;
-        write(&mut self.conn).map_err(read_error)?;
+        let done = write(&mut self.conn)?;
         self.log.mark(&mut self.conn);
-        Ok(())
+        Ok(done)
     }
 
     #[cfg(test)]

@@ -153,3 +153,62 @@ async fn the_doctor_names_what_is_wrong() {
         assert!(faults.is_empty(), "{mend}: {faults:?}");
     }
 }
+
+/// Whatever is wrong with the records, as long as the log is whole.
+#[tokio::test(flavor = "multi_thread")]
+async fn records_that_were_spoiled_are_written_anew_from_the_log() {
+    let fixture = TempStore::new();
+    let store = Arc::new(fixture.sqlite().await);
+    let target = MemoryTarget::default();
+    drive(Arc::<_>::clone(&store) as _, &target, &VirtualHost::new()).await.unwrap();
+    let before = store.load(&run()).await.unwrap();
+    assert!(store.repair(&run()).await.unwrap().is_empty(), "nothing is wrong");
+    assert!(store.repair(&run_id("other")).await.unwrap().is_empty());
+    let shell = fixture.shell();
+    for (spoil, mended) in [
+        ("UPDATE tasks SET phase = 'asleep' WHERE id = 't4'", "task `t4`"),
+        ("UPDATE tasks SET rejections = 99, feedback = '[1]' WHERE id = 't5'", "task `t5`"),
+        ("DELETE FROM tasks WHERE id = 't9'", "task `t9`"),
+        (
+            "INSERT INTO tasks SELECT run, 77, 'x', phase, stage, attempt, under_way, rejections, \
+          interruptions, dispatches, extra_retries, extra_dispatches, feedback, signature, restart, \
+          holds_scope, workspace_token, session, candidate_change, candidate_base, intent_onto, \
+          intent_merged, last_token, settled_micros, refused_token, spent_micros, since_ms, \
+          deferred_until_ms, why, lease_token, lease_owner, lease_granted_at_ms, lease_hard_stop_ms, \
+          lease_reserved_micros, completion, merged_change, cause, cause_text, kept \
+          FROM tasks WHERE id = 't1'",
+            "",
+        ),
+        (
+            "UPDATE tasks SET id = 'swap' WHERE id = 't2'; UPDATE tasks SET id = 't2' WHERE id = 't3'; \
+          UPDATE tasks SET id = 't3' WHERE id = 'swap'",
+            "task `t2`",
+        ),
+        ("UPDATE runs SET state = 'odd', spent_micros = 7", "the run"),
+        ("DELETE FROM plans", "the run"),
+        ("UPDATE pools SET permits = -1", "the pools"),
+        ("UPDATE owners SET pid = -1, touched_at_ms = 5000", "the owners"),
+    ] {
+        shell.execute_batch("PRAGMA ignore_check_constraints = ON").unwrap();
+        shell.execute_batch(spoil).unwrap();
+        let said = store.repair(&run()).await.unwrap();
+        assert!(mended.is_empty() || said.contains(&mended.to_owned()), "{spoil}: {said:?}");
+        let mut after = store.load(&run()).await.unwrap();
+        let owners = before.iter().flat_map(|before| &before.owners);
+        for (after, before) in after.iter_mut().flat_map(|after| &mut after.owners).zip(owners) {
+            after.touched_at = before.touched_at;
+        }
+        assert_eq!(after, before, "{spoil}");
+        let faults = store.doctor().await.unwrap().faults;
+        assert!(faults.is_empty(), "{spoil}: {faults:?}");
+    }
+
+    shell.execute("UPDATE events SET seq = -7 WHERE seq = 7", []).unwrap();
+    shell.execute("UPDATE tasks SET rejections = 99 WHERE id = 't5'", []).unwrap();
+    let err = store.repair(&run()).await.unwrap_err();
+    assert!(err.to_string().contains("table `events`, row `7`"), "{err}");
+    let left: i64 = shell
+        .query_row("SELECT rejections FROM tasks WHERE id = 't5'", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(left, 99, "without a whole log nothing is changed");
+}

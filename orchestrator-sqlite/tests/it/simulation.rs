@@ -10,7 +10,7 @@ use crate::support::TempStore;
 /// How many worlds; each takes some hundred commits.
 fn worlds() -> u64 {
     let asked = env::var("STORE_TEST_WORLDS").ok();
-    asked.map_or(8, |worlds| worlds.parse().expect("a number"))
+    asked.map_or(5, |worlds| worlds.parse().expect("a number"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,178 @@
+//! Writing records anew from the log: what the log says is what they must be.
+
+use std::sync::Arc;
+
+use orchestrator_core::port::StoreError;
+use orchestrator_core::{
+    Engine, EventKind, OwnerRecord, Plan, RunId, Seq, Snapshot, TaskRecord, Timestamp,
+};
+use rusqlite::{Connection, Transaction, params};
+
+use crate::codec::{Shared, read_task};
+use crate::error::{corrupt, end_error, read_error};
+use crate::read;
+use crate::table::SQL;
+use crate::write;
+
+/// How many events are read at a time.
+const PAGE: usize = 10_000;
+
+/// The log cannot say what the records must be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NoLog {
+    #[error("the event is missing")]
+    Gap,
+    #[error("the log makes no run")]
+    Nothing,
+}
+
+/// Writes each record that is not what the log says anew; the names of those.
+pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
+    let tx = write::writing(conn).map_err(read_error)?;
+    let known = read::run_number(&tx, run).map_err(read_error)?;
+    let Some((number, seq)) = known else { return Ok(Vec::new()) };
+    let engine = replay(&tx, run, number, seq)?;
+    let must = engine.snapshot().ok_or_else(|| log_fault(Seq(1), NoLog::Nothing))?;
+    let mut mended = Vec::new();
+    mend_run(&tx, number, &must, &mut mended)?;
+    mend_tasks(&tx, number, &must.tasks, &mut mended)?;
+    mend_pools(&tx, number, &must, &mut mended)?;
+    mend_owners(&tx, number, &must.owners, &mut mended)?;
+    tx.commit().map_err(|err| StoreError::Unavailable(Box::new(end_error(err))))?;
+    Ok(mended)
+}
+
+fn log_fault(at: Seq, cause: NoLog) -> StoreError {
+    corrupt(format!("table `events`, row `{at}`"), cause)
+}
+
+/// An engine that went through the whole log.
+fn replay(conn: &Connection, run: &RunId, number: i64, end: Seq) -> Result<Engine, StoreError> {
+    let mut engine = Engine::new(run.clone());
+    while engine.seq() < end {
+        let page = read::events_within(conn, run, engine.seq(), PAGE)?;
+        let next = engine.seq().plus(1);
+        if page.first().is_none_or(|stored| stored.seq != next) {
+            return Err(log_fault(next, NoLog::Gap));
+        }
+        for stored in page {
+            let next = engine.seq().plus(1);
+            if stored.seq != next {
+                return Err(log_fault(next, NoLog::Gap));
+            }
+            if let EventKind::PlanAdded { plan: hash, .. } = &stored.event.kind
+                && let Some(bytes) = read::checked_blob(conn, number, hash)?
+            {
+                let place = || format!("table `blobs`, row `{hash}`, column `bytes`");
+                let plan: Plan =
+                    serde_json::from_slice(&bytes).map_err(|err| corrupt(place(), err))?;
+                engine.offer(Arc::new(plan));
+            }
+            engine.evolve(&stored.event);
+        }
+    }
+    Ok(engine)
+}
+
+fn mend_run(
+    tx: &Transaction<'_>,
+    number: i64,
+    must: &Snapshot,
+    mended: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    let found = read::run_record(tx, &must.run.id, number);
+    if matches!(&found, Ok(Some((seq, run))) if (*seq, run) == (must.seq, &must.run)) {
+        return Ok(());
+    }
+    write::put_run_record(tx, must.seq, &must.run).map_err(read_error)?;
+    write::put_plans(tx, number, &must.run.plans).map_err(read_error)?;
+    mended.push("the run".to_owned());
+    Ok(())
+}
+
+fn mend_tasks(
+    tx: &Transaction<'_>,
+    number: i64,
+    must: &[TaskRecord],
+    mended: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    const REMOVE: &str = "DELETE FROM tasks WHERE run = ?1 AND place = ?2";
+    const PLACES: &str = "SELECT place FROM tasks WHERE run = ?1";
+    let places = read::rows(tx, PLACES, [number], |row| row.get::<_, i64>(0).map_err(read_error))?;
+    let mut is_there = vec![false; must.len()];
+    for place in places {
+        let at = usize::try_from(place).ok().filter(|at| *at < must.len());
+        let same = |expected: &TaskRecord| {
+            let read = read::rows(tx, &SQL.task_at, params![number, place], |row| {
+                read_task(row, &mut Shared::default())
+            });
+            read.is_ok_and(|found| found.first().is_some_and(|(_, found)| found == expected))
+        };
+        match at.and_then(|at| Some((at, must.get(at)?))) {
+            Some((at, expected)) if same(expected) => {
+                is_there.iter_mut().skip(at).take(1).for_each(|there| *there = true);
+            }
+            // All that is wrong goes first, or else two that have each other's names could not be
+            // put right.
+            Some(_) | None => {
+                tx.execute(REMOVE, params![number, place]).map_err(read_error)?;
+            }
+        }
+    }
+    for ((place, record), is_there) in (0..).zip(must).zip(is_there) {
+        if !is_there {
+            write::put_task(tx, number, place, record).map_err(read_error)?;
+            mended.push(format!("task `{}`", record.id));
+        }
+    }
+    Ok(())
+}
+
+fn mend_pools(
+    tx: &Transaction<'_>,
+    number: i64,
+    must: &Snapshot,
+    mended: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    if read::pools(tx, number).is_ok_and(|found| found == must.pools) {
+        return Ok(());
+    }
+    tx.execute("DELETE FROM pools WHERE run = ?1", [number]).map_err(read_error)?;
+    for record in &must.pools {
+        write::put_pool(tx, number, record).map_err(read_error)?;
+    }
+    mended.push("the pools".to_owned());
+    Ok(())
+}
+
+/// When an owner was last seen stands in no event: the later of what is there and what the log says
+/// is kept.
+fn mend_owners(
+    tx: &Transaction<'_>,
+    number: i64,
+    must: &[OwnerRecord],
+    mended: &mut Vec<String>,
+) -> Result<(), StoreError> {
+    let found = read::owners(tx, number);
+    let same = |found: &[OwnerRecord]| {
+        found.len() == must.len()
+            && found.iter().zip(must).all(|(found, must)| {
+                OwnerRecord { touched_at: must.touched_at, ..found.clone() } == *must
+            })
+    };
+    if found.is_ok_and(|found| same(&found)) {
+        return Ok(());
+    }
+    let touched = must.iter().map(|record| {
+        let touched = read::touched_at(tx, number, record.owner.id.as_str());
+        let touched = touched.ok().flatten().unwrap_or(0);
+        OwnerRecord { touched_at: record.touched_at.max(Timestamp(touched)), ..record.clone() }
+    });
+    let touched: Vec<OwnerRecord> = touched.collect();
+    tx.execute("DELETE FROM owners WHERE run = ?1", [number]).map_err(read_error)?;
+    for record in &touched {
+        write::put_owner(tx, number, record).map_err(read_error)?;
+    }
+    mended.push("the owners".to_owned());
+    Ok(())
+}
