@@ -37,7 +37,7 @@ fn rejected(story: &Story) -> &str {
 #[tokio::test]
 async fn one_that_hangs_is_interrupted_for_its_silence() {
     let world = World::new();
-    let runner = world.any_program("hang").with_silence(Duration::from_secs(1));
+    let runner = world.any_program("hang").with_silence(Duration::from_secs(2));
     assert_eq!(interrupted(&world.drive(runner).await), Some(Interruption::Silence));
 }
 

@@ -166,6 +166,6 @@ fn plan() -> Arc<Plan> {
     let mut task = TaskSpec::new(TaskId::parse("work").unwrap());
     task.verify = Some(VerifyCommand::Shell("test work = \"$(cat work.txt)\"".to_owned()));
     task.scope = Some(Scope::parse(["work.txt"]).unwrap());
-    task.timeout = Some(Duration::from_secs(3));
+    task.timeout = Some(Duration::from_secs(6));
     Arc::new(Plan { tasks: vec![task], ..Plan::default() })
 }
