@@ -348,10 +348,7 @@ impl Inner {
                 let is_in = self.git.is_ancestor(merged.as_str(), branch.as_str()).await?;
                 return Ok(if is_in { Applied::Merged } else { Applied::Moved });
             }
-            if let Some(worktree) = self.git.checked_out(&self.integration).await? {
-                let branch = self.integration.trim_start_matches("refs/heads/").to_owned();
-                return Err(GitError::BranchCheckedOut { branch, worktree });
-            }
+            self.check_not_checked_out().await?;
             let lines = format!(
                 "verify {fence} {blob}\nupdate {} {merged} {onto}\nupdate {} {merged}\n",
                 self.integration,

@@ -123,6 +123,7 @@ impl Inner {
         let Some(theirs) = theirs.filter(|theirs| Some(theirs) != ours.as_ref()) else {
             return Ok(());
         };
+        self.check_not_checked_out().await?;
         remote.fetch(&self.git, branch).await?;
         let none = theirs.none_like();
         let ours = ours.unwrap_or(none);
@@ -208,6 +209,8 @@ impl Inner {
             if theirs.fence.as_ref() != Some(&blob) {
                 return Ok(Applied::Fenced);
             }
+            // The branch here has to follow.
+            self.check_not_checked_out().await?;
             let moves = [(branch, Some(onto), merged), (fence, Some(&blob), &used)];
             let pushed = remote.push(&self.git, &moves).await?;
             if pushed.code == 0 {

@@ -308,6 +308,11 @@ impl Inner {
         self.branch.get_or_try_init(make).await.copied()
     }
 
+    /// Refuses to move a branch that somebody has checked out.
+    pub(crate) async fn check_not_checked_out(&self) -> Result<(), GitError> {
+        refuse_checked_out(&self.git, &self.integration).await
+    }
+
     /// Where the branch stands that is merged into, or will when it is made.
     pub(crate) async fn head(&self) -> Result<Oid, GitError> {
         match self.git.tip(&self.integration).await? {

@@ -133,7 +133,7 @@ async fn p5_a_run_whose_driver_dies_at_many_moments_ends_as_one_that_lives() {
         let driver = orchestrator(&world, world.again().await, &store, process.clone());
         let driving = driver.drive(plan.take(), CancellationToken::new());
         // Each lives longer than the one before, so that some get further than their first step.
-        let life = Duration::from_millis(u64::from(pid) * 73);
+        let life = Duration::from_millis(u64::from(pid) * 110);
         match tokio::time::timeout(life, driving).await {
             Ok(end) => {
                 assert_eq!(end.unwrap(), RunEnd::Failed);

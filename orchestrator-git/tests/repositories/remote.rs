@@ -117,3 +117,19 @@ async fn what_is_no_repository_is_refused_before_anything_starts() {
         assert!(matches!(&err, GitError::Remote { .. }), "{err}");
     }
 }
+
+#[tokio::test]
+async fn a_branch_that_somebody_checks_out_here_is_moved_on_neither_side() {
+    let (world, bare) = world().await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    world.fence(&task("one"), 3).await;
+    let (intent, _) = clean(world.propose(&task("one"), 3, &one).await);
+    let elsewhere = world.dir.path().join("elsewhere");
+    git(&world.repo, ["worktree", "add", "-q", elsewhere.to_str().unwrap(), BRANCH]);
+    let (run, id) = (&world.run, world.run_id());
+    let err = run.apply(&id, &task("one").id, FencingToken(3), &intent).await.unwrap_err();
+    assert!(err.chain().contains("elsewhere"), "{}", err.chain());
+    assert_eq!(tip(&bare), one.base.as_str());
+    git(&world.repo, ["worktree", "remove", elsewhere.to_str().unwrap()]);
+    assert_eq!(world.apply(&task("one"), 3, &intent).await, Applied::Merged);
+}
