@@ -481,3 +481,38 @@ fn an_escalated_task_is_edited_and_tried_again_as_what_it_is_then() {
     unjudged.depends_on = vec![id("a")];
     assert!(refused(&mut world, &unjudged).contains("verify"), "a plan without it is refused too");
 }
+
+#[test]
+fn what_goes_first_goes_first_also_when_another_waited_for_the_same_scope_before_it() {
+    let spec = |name: &str, scope: Option<&str>, priority: i32, depends_on: &[&str]| {
+        let mut spec = TaskSpec::new(id(name));
+        spec.scope = scope.map(|path| Scope::parse([path]).unwrap());
+        spec.priority = priority;
+        spec.depends_on = depends_on.iter().map(|name| id(name)).collect();
+        spec
+    };
+    let mut plan = crowd(|_, _| {});
+    plan.tasks = vec![
+        spec("holds-first", Some("src"), 10, &[]),
+        spec("low", Some("src/a"), -5, &[]),
+        spec("holds-then", Some("src"), 9, &["holds-first"]),
+        spec("best", Some("src/a"), 5, &["holds-first", "x"]),
+        spec("x", None, 4, &["holds-first"]),
+        spec("other-1", None, 0, &["holds-first"]),
+        spec("other-2", None, 0, &["holds-first"]),
+    ];
+    let mut world = World::new(plan);
+    let first = world.claim().unwrap();
+    assert_eq!(world.claim(), None, "`low` waits for the scope");
+    world.report(&first, Outcome::Passed);
+    // `low` may have it now, but another one comes before it.
+    let (then, x) = (world.claim().unwrap(), world.claim().unwrap());
+    assert_eq!((then.task, x.task), (id("holds-then"), id("x")));
+    let then = world.engine.grant(then.number).unwrap();
+    let x = world.engine.grant(x.number).unwrap();
+    world.report(&x, Outcome::Passed);
+    let other = world.claim().unwrap();
+    assert_eq!(other.task, id("other-1"), "`best` waits for the scope");
+    world.report(&then, Outcome::Passed);
+    assert_eq!(world.claim().unwrap().task, id("best"), "as soon as it is free");
+}

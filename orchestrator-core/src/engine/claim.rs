@@ -66,9 +66,10 @@ impl Engine {
             return Some((task, profile.pipeline.stage(self.table.hot(task).stage())?));
         }
         let mut first: Option<Turn> = None;
-        for class in &self.index.classes {
-            if !class.ready.is_empty() && self.has_capacity(now, run, class) {
-                let task = self.first_of(class, kept_for);
+        for (number, class) in (0_u32..).zip(&self.index.classes) {
+            let is_idle = class.ready.is_empty() && kept_for.is_none();
+            if !is_idle && self.has_capacity(now, run, class) {
+                let task = self.first_of(number, class, kept_for);
                 first = earlier(first, task.map(|(key, task)| (Reverse(class.stage), key, task)));
             }
         }
@@ -81,20 +82,23 @@ impl Engine {
     }
 
     /// The first task of a class that nothing keeps from its scope.
-    fn first_of(&self, class: &Class, kept_for: Option<u32>) -> Option<(u64, u32)> {
-        let fits = |task: u32| {
-            self.has_scope(task)
-                && kept_for.is_none_or(|other| !self.is_kept_from(task, class, other))
+    fn first_of(&self, number: u32, class: &Class, kept_for: Option<u32>) -> Option<(u64, u32)> {
+        let Some(other) = kept_for else {
+            let first = class.ready.first()?;
+            if self.has_scope(first.1) {
+                return Some(first);
+            }
+            return class.ready.in_order().find(|(_, task)| self.has_scope(*task));
         };
-        let first = class.ready.first()?;
-        if fits(first.1) {
-            return Some(first);
-        }
-        if kept_for.is_some_and(|task| self.has_scope(task) && self.takes_permits(class, task)) {
-            // No task of the class fits, but perhaps that one, which comes first of all then.
+        if self.has_scope(other) && self.takes_permits(class, other) {
+            // None fits, but perhaps that one, which comes first of all then.
             return None;
         }
-        class.ready.in_order().find(|(_, task)| fits(*task))
+        // One that stands for others may be kept waiting where those behind it are not.
+        let fits = |task: u32| self.has_scope(task) && !self.is_kept_from(task, class, other);
+        let parked = self.index.locks.parked(number);
+        let queues = parked.chain([&class.ready]);
+        queues.filter_map(|queue| queue.in_order().find(|(_, task)| fits(*task))).min()
     }
 
     /// Whether the task is ready and has all that it needs.

@@ -54,8 +54,8 @@ struct List {
 struct Waiting {
     class: u32,
     heap: Heap<u64>,
-    /// The task that stands for those in the heap.
-    stands: Option<u32>,
+    /// The task that stands for those in the heap, with its key.
+    stands: Option<(u64, u32)>,
 }
 
 const ROOT: u32 = 0;
@@ -229,6 +229,12 @@ impl Locks {
         self.waits_in.get(task as usize).copied().filter(|list| *list != NONE)
     }
 
+    /// The tasks of a class that are parked, by what they wait for.
+    pub(super) fn parked(&self, class: u32) -> impl Iterator<Item = &Heap<u64>> {
+        let waiting = self.lists.values().flat_map(|list| &list.classes);
+        waiting.filter(move |waiting| waiting.class == class).map(|waiting| &waiting.heap)
+    }
+
     /// Parks a task at a list.
     pub(super) fn park(
         &mut self,
@@ -262,8 +268,8 @@ impl Locks {
         self.drop_if_empty(list);
     }
 
-    /// Lets the first of a class that waits in a free list stand for the others, unless one does
-    /// already; it is parked no longer.
+    /// Lets the first of a class that waits in a free list stand for the others, unless one that goes
+    /// before it does already; it is parked no longer.
     pub(super) fn promote(
         &mut self,
         list: u32,
@@ -274,12 +280,17 @@ impl Locks {
             return None;
         }
         let waiting = self.lists.get_mut(&list)?.of_class(class)?;
-        if waiting.stands.is_some() {
-            return None;
-        }
         let (key, task) = waiting.heap.first()?;
+        // One that came since, and goes first, takes the place of the one that stands, which goes on
+        // as any task that is ready.
+        if let Some(stands) = waiting.stands {
+            if stands < (key, task) {
+                return None;
+            }
+            self.stands_for.remove(&stands.1);
+        }
         waiting.heap.remove(0, placed);
-        waiting.stands = Some(task);
+        waiting.stands = Some((key, task));
         self.stands_for.insert(task, list);
         self.waits_in[task as usize] = NONE;
         Some((key, task))
@@ -358,13 +369,15 @@ impl Locks {
                 for task in parked.filter(|task| self.waits_in(*task) != Some(*number)) {
                     faults.push(format!("task {task} is parked at list {number} and not there"));
                 }
-                if let Some(task) = waiting.stands
+                if let Some((_, task)) = waiting.stands
                     && self.stands_for.get(&task) != Some(number)
                 {
                     faults.push(format!("task {task} stands for list {number} and does not know"));
                 }
-                if waiting.stands.is_none() && self.is_free(*number) {
-                    faults.push(format!("list {number} is free, and nobody stands for it"));
+                let first = waiting.heap.first();
+                let goes_before = |stands: (u64, u32)| first.is_none_or(|first| stands < first);
+                if self.is_free(*number) && !waiting.stands.is_some_and(goes_before) {
+                    faults.push(format!("list {number} is free, and its first does not stand"));
                 }
             }
         }
