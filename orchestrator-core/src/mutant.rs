@@ -98,6 +98,108 @@ mutants! {
         "who waits for a change is not woken by it";
     BlobWrittenOver, "P4", "gastown#2028",
         "a text that is committed again under its address is lost";
+    AnyoneClaims, "P1", "dbos-transact-py#742",
+        "work is taken by a process that was told that it drives no longer";
+    SecondDriverOpens, "P1", "underway, by reading",
+        "a second driver takes over from one that lives";
+    TokenUsedAgain, "P1", "restate#4945",
+        "a stage that is granted again has the token of the one before, whose effects then count";
+    StaleTokenCounts, "P2", "oban#532, graphile/worker, by reading",
+        "a result under an old token ends the present attempt";
+    StoppedResultCounts, "P2", "hatchet#1022, restate#4949",
+        "a result of a lease that has ended counts while it is being stopped";
+    OtherAttemptCounts, "P2", "river and oban, by reading",
+        "a result is taken without a look at the stage and attempt that it names";
+    AnyoneMerges, "P2", "gascity-packs#172",
+        "a merge may be announced under an old token";
+    LostLeaseIsFreeAtOnce, "P1", "oban#1141, dbos-transact-java#491",
+        "a lease that is lost is free while what ran under it still runs";
+    LeaseOfLostOwnerLives, "P5", "dask#6263, procrastinate#1518",
+        "a task is carried out for ever by a process that is gone";
+    ClosingLeavesLeases, "P5", "elizaOS#13771, Invoker#8401",
+        "a process that ends leaves tasks behind that nobody owns";
+    HardStopBeforeTimeout, "P5", "hexpm#1825",
+        "a rescuer comes before the longest stage can be over";
+    StopOutlivesLease, "P5", "river#1302, airflow#12396",
+        "the timer of a lease goes on after its result, and hits whoever comes next";
+    ExpiryLooksAtFirstOnly, "P5", "river#1318",
+        "of several leases that ran out only the first is noticed";
+    CleaningUpTwice, "P4", "airflow#32289",
+        "what was cleaned up is cleaned up again with each tick";
+    PlanConflictsWithItself, "P4", "river#619",
+        "a plan that is sent again conflicts with itself";
+    RestartForgetsInterruptions, "P5", "hyperqueue, by reading",
+        "a restart sets back how often a task was interrupted";
+    RefusedCommitLeavesIndex, "P5", "airflow#18401",
+        "what a refused commit had decided stays in a part of the memory";
+    CountsDrift, "P5", "Data2Evidence#3370",
+        "a counter and what it counts are two truths";
+    IntentForgotten, "P17", "bors-ng#48",
+        "a merge that may have happened is not asked about after a restart";
+    TimeGoesBack, "P14", "db-scheduler#433",
+        "a clock that jumps back takes the run's time with it";
+    RetryHitsOthers, "P21", "effectum, by reading",
+        "retrying one task changes another one";
+    NothingLeftStillReady, "P6", "oban#652, oban#901",
+        "a task that has used up its grants is ready again";
+    RegrantIsNoDispatch, "P6", "pr-agent#617",
+        "taking a lost stage again counts as nothing, so that a crash loop never ends";
+    OneRetryTooMany, "P6", "elizaOS#14104",
+        "two places count one task's retries, and it gets one more";
+    ReviewRejectionIsFree, "P6", "AscendyProject/redteam#87",
+        "a round of review and repair spends no retry";
+    InterruptionSpendsAttempt, "P6", "oban#245, openbot#95",
+        "what is not the task's fault spends one of its attempts";
+    UsageLimitBurnsInterruptions, "P6", "agenc#29",
+        "a usage window that is closed counts against the task";
+    InterruptionStartsAnew, "P5", "bors-ng#206",
+        "a crash throws away what the stages before it had come to";
+    WaitBlocksDependents, "P7", "airflow#458",
+        "dependents are given up before it is decided what they wait for";
+    RetryLeavesBlocked, "P7", "airflow#15697, airflow#12485",
+        "what depends on a task stays blocked when that is tried again";
+    DoneDependencyWaitedFor, "P7", "dask#8702",
+        "a new task waits for ever for one that is done";
+    CancelledIsNeverRetried, "P7", "dagster#19490, dagster#30077",
+        "what was cancelled is left out when what failed is tried again";
+    StopGivesBackTwice, "P8", "solid_queue#761, ninja#962",
+        "permits of a lease that was stopped are given back twice";
+    StopLeaksPermits, "P8", "prefect#8251, dagster#28456",
+        "permits of a lease that was stopped are never given back";
+    WaitingKeepsPermits, "P8", "dagu#1792",
+        "a task that waits to be tried again keeps its permits";
+    ClosedPoolGrants, "P8", "solid_queue, by reading",
+        "a pool that nobody may use counts as free";
+    CancelledKeepsScope, "P9", "dagster#33643",
+        "what was cancelled holds its scope for ever";
+    EscalatedKeepsScope, "P9", "graphile/worker#254",
+        "what failed holds its scope, and blocks all that wait for it";
+    BlockedByItself, "P11", "dagster#31243",
+        "a task waits for a scope that it holds itself";
+    FirstThatDoesNotFitStopsAll, "P11", "oban#1498, hyperqueue#848",
+        "one task that does not fit keeps all others from running";
+    FreedScopeWakesNobody, "P11", "dask#7223, solid_queue#456",
+        "what waits for a scope is not looked at when that becomes free";
+    NewestFirst, "P12", "buildbuddy#10109, taskcluster#9131",
+        "what came last goes first, and the old ones starve";
+    PoolOpensUnannounced, "P11", "temporal#11869",
+        "nobody wakes when a closed pool opens again";
+    WaitWithoutTimer, "P11", "temporal#11869",
+        "a task waits for a time that no timer is set for";
+    PausedRunGrants, "P15", "claude-code#95803",
+        "a run that a person paused goes on by itself";
+    FailureIsSilent, "P15", "ninja#148",
+        "a run in which nothing can happen any more does not say so";
+    BudgetForgetsReservations, "P10", "claude-code#60921",
+        "what running stages may spend is not taken from the budget";
+    ReservationLeaks, "P10", "prefect#17415",
+        "what was set aside for a stage is never given back";
+    LateSpendUnbooked, "P10", "vincent#97",
+        "money that a stopped stage spent appears in no book";
+    LateResultBookedAgain, "P10", "multica#5838",
+        "a result that comes again is booked again";
+    OddMessagePanics, "P16", "hyperqueue#629, hyperqueue#1107",
+        "one message that does not fit ends the process";
 }
 
 #[cfg(feature = "mutants")]

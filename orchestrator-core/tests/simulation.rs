@@ -1,23 +1,28 @@
 //! The engine in a seeded world of faults.
 #![cfg(feature = "testing")]
 
-use orchestrator_core::testing::Simulation;
+use orchestrator_core::testing::{Coverage, Simulation};
 
 /// Histories in the tests; `cargo run --release -p examples --example simulate` lives through more.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 400;
 
 #[test]
 fn every_history_keeps_the_promises_and_settles_once_the_faults_stop() {
     let mut events = 0;
+    let mut coverage = Coverage::default();
     for seed in 0..SEEDS {
         for world in [Simulation::new(seed), Simulation::new(seed).safety()] {
             match world.run() {
-                Ok(ended) => events += ended.events,
+                Ok(ended) => {
+                    events += ended.events;
+                    coverage.absorb(ended.coverage);
+                }
                 Err(violation) => panic!("{violation}"),
             }
         }
     }
     assert!(events > 5_000, "the histories are empty: {events} events");
+    assert_eq!(coverage.missing(), [], "every command is given in every phase and state");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::claim::reservation;
 use super::table::Kind;
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
 use crate::pipeline::Pipeline;
 use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord};
@@ -246,6 +247,8 @@ impl Engine {
         let timer = self.index.timers.first().map(|(at, _)| *at);
         let stop = self.index.hard_stops.first().map(|(at, _)| at);
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
+        let closed = closed.filter(|_| !is_on(Mutant::PoolOpensUnannounced));
+        let timer = timer.filter(|_| !is_on(Mutant::WaitWithoutTimer));
         closed.chain(timer).chain(stop).min()
     }
 

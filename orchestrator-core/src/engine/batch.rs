@@ -10,6 +10,7 @@ use crate::command::{Answer, Command, Refusal};
 use crate::event::EventKind;
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::port::Commit;
 use crate::record::{Counts, OwnerRecord, PassedOver, PoolRecord, Records, RunRecord};
 use crate::task::TaskSpec;
@@ -191,7 +192,11 @@ impl Engine {
         let mut undo = std::mem::take(&mut self.batch.undo);
         for change in undo.drain(..).rev() {
             match change {
-                Undo::Task(number, saved) => self.restore_task(number, saved),
+                Undo::Task(number, saved) => {
+                    if !is_on(Mutant::RefusedCommitLeavesIndex) {
+                        self.restore_task(number, saved);
+                    }
+                }
                 Undo::Pool(name, record) => {
                     self.pools.set(&name, record);
                 }

@@ -11,6 +11,7 @@ use crate::command::{Answer, Grant, Refusal};
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, TaskNo};
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
 use crate::record::{RunRecord, RunState};
@@ -29,14 +30,19 @@ impl Engine {
         run: &RunRecord,
         owner: &OwnerId,
     ) -> Result<Answer, Refusal> {
-        if run.driver.as_ref() != Some(owner) {
+        if run.driver.as_ref() != Some(owner) && !is_on(Mutant::AnyoneClaims) {
             return Err(Refusal::NotDriver(owner.clone()));
         }
         let Some((number, stage)) = self.next_grant(draft.now, run) else {
             return Ok(Answer::Nothing);
         };
         let task = self.table.view(number);
-        let token = FencingToken(run.last_token.0.saturating_add(1));
+        let mut token = FencingToken(run.last_token.0.saturating_add(1));
+        if is_on(Mutant::TokenUsedAgain) && task.hot().is_under_way() {
+            token = task.last_token();
+        }
+        let early = is_on(Mutant::HardStopBeforeTimeout);
+        let timeout = if early { Duration::ZERO } else { stage.timeout };
         let (stage_no, attempt) = (task.hot().stage(), task.attempt_of_grant());
         let number = TaskNo(number);
         draft.push(EventKind::Granted {
@@ -45,7 +51,7 @@ impl Engine {
             attempt,
             token,
             owner: owner.clone(),
-            hard_stop: draft.now.after(stage.timeout).after(HARD_STOP_GRACE),
+            hard_stop: draft.now.after(timeout).after(HARD_STOP_GRACE),
             // There is one, or the stage would not have been admitted.
             reserved: reservation(run, stage.cap).unwrap_or_default(),
         });
@@ -57,7 +63,9 @@ impl Engine {
     /// What does not fit is passed over, so that nothing waits behind it. Tasks whose wait is over
     /// count, whether or not a tick has said so.
     pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<(u32, &StageSpec)> {
-        if run.state != RunState::Active {
+        let goes_on =
+            is_on(Mutant::PausedRunGrants) && matches!(run.state, RunState::Paused { .. });
+        if run.state != RunState::Active && !goes_on {
             return None;
         }
         let kept_for = self.kept_for(now, run);
@@ -67,6 +75,12 @@ impl Engine {
         }
         let mut first: Option<Turn> = None;
         for (number, class) in (0_u32..).zip(&self.index.classes) {
+            if is_on(Mutant::FirstThatDoesNotFitStopsAll)
+                && !class.ready.is_empty()
+                && !self.has_capacity(now, run, class)
+            {
+                return None;
+            }
             let is_idle = class.ready.is_empty() && kept_for.is_none();
             if !is_idle && self.has_capacity(now, run, class) {
                 let task = self.first_of(number, class, kept_for);
@@ -160,7 +174,8 @@ impl Engine {
         let has_permits = class.needs.iter().all(|(number, permits)| {
             self.pools.get(*number).is_some_and(|pool| {
                 let used = self.index.in_use(*number);
-                let open = pool.closed_until.is_none_or(|until| until <= now);
+                let open = pool.closed_until.is_none_or(|until| until <= now)
+                    || is_on(Mutant::ClosedPoolGrants);
                 open && used.checked_add(*permits).is_some_and(|sum| sum <= pool.limit)
             })
         });
@@ -169,7 +184,8 @@ impl Engine {
 
     /// Whether the task has its scope, or could have it.
     pub(super) fn has_scope(&self, number: u32) -> bool {
-        self.table.hot(number).holds_scope() || self.index.locks.obstacle(number).is_none()
+        let own = self.table.hot(number).holds_scope() && !is_on(Mutant::BlockedByItself);
+        own || self.index.locks.obstacle(number).is_none()
     }
 
     /// The tasks that hold a scope which overlaps this one's.
@@ -200,13 +216,14 @@ impl Engine {
             workspace: view.workspace(),
             session: detail.session.clone(),
             candidate: detail.candidate.clone(),
-            intent: detail.intent.clone(),
+            intent: detail.intent.clone().filter(|_| !is_on(Mutant::IntentForgotten)),
         })
     }
 }
 
 fn earlier(one: Option<Turn>, other: Option<Turn>) -> Option<Turn> {
     match (one, other) {
+        (Some(one), Some(other)) if is_on(Mutant::NewestFirst) => Some(one.max(other)),
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
@@ -220,7 +237,9 @@ const BUDGET_SHARE_MIN: u64 = 16;
 /// less; `None` when too little is left to start it.
 pub(super) fn reservation(run: &RunRecord, cap: Usd) -> Option<Usd> {
     let Some(budget) = run.budget else { return Some(cap) };
-    let left = budget.minus(run.spent).minus(run.reserved);
+    let unseen = is_on(Mutant::BudgetForgetsReservations);
+    let reserved = if unseen { Usd::ZERO } else { run.reserved };
+    let left = budget.minus(run.spent).minus(reserved);
     let least = cap.min(Usd(budget.0 / BUDGET_SHARE_MIN));
     (cap == Usd::ZERO || (left > Usd::ZERO && left >= least)).then(|| cap.min(left))
 }

@@ -12,6 +12,7 @@ use super::table::{Hold, Row, Saved, Way};
 use crate::event::{Event, EventKind, Resolution};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
 use crate::pipeline::{AGENTS, VERIFY};
 use crate::plan::Plan;
@@ -78,7 +79,13 @@ impl Engine {
             EventKind::Interrupted { .. } => self.apply_interrupted(at, kind),
             EventKind::Escalated { .. } => self.apply_escalated(at, kind),
             EventKind::Stopping { task, reason, .. } => {
-                self.change(*task, at, |row, _| row.stop(*reason));
+                self.change(*task, at, |row, _| {
+                    if is_on(Mutant::LostLeaseIsFreeAtOnce) {
+                        row.open();
+                    } else {
+                        row.stop(*reason);
+                    }
+                });
             }
             EventKind::Cancelling { task, .. } => {
                 self.change(*task, at, |row, _| row.stop(Interruption::Cancelled));
@@ -162,8 +169,9 @@ impl Engine {
                 // Only what the same attempt left can be gone on with.
                 row.set_workspace(None);
             }
+            let is_free = is_on(Mutant::RegrantIsNoDispatch) && row.hot().is_under_way();
             row.set_under_way(true);
-            row.set_dispatches(row.hot().dispatches() + 1);
+            row.set_dispatches(row.hot().dispatches() + u32::from(!is_free));
             row.set_holds_scope(cx.has_scope);
             row.set_last_token(*token);
             row.set_back(|detail| detail.settled = Usd::ZERO);
@@ -213,12 +221,13 @@ impl Engine {
         let EventKind::Rejected { candidate, session, .. } = kind else { return };
         self.count_first_stage_failure(*task);
         self.end_lease(*task, at, *cost, |row, _| {
+            let is_free = is_on(Mutant::ReviewRejectionIsFree) && row.hot().stage() > 0;
             row.open();
             row.set_stage(0);
             row.set_under_way(false);
             row.set_restart(*restart);
             let detail = row.detail_mut();
-            detail.rejections += 1;
+            detail.rejections += u32::from(!is_free);
             detail.interruptions = 0;
             detail.intent = None;
             detail.feedback.push(feedback.clone());
@@ -240,7 +249,8 @@ impl Engine {
                 reason,
                 Interruption::Shutdown | Interruption::UsageLimit | Interruption::Cancelled
             );
-            detail.interruptions += u32::from(is_counted);
+            let burns = is_on(Mutant::UsageLimitBurnsInterruptions);
+            detail.interruptions += u32::from(is_counted || burns);
             detail.settled = *cost;
             if session.is_some() {
                 detail.session.clone_from(session);
@@ -253,6 +263,12 @@ impl Engine {
                 row.defer(*until, *reason);
             } else {
                 row.open();
+            }
+            if is_on(Mutant::InterruptionStartsAnew) {
+                row.set_stage(0);
+            }
+            if is_on(Mutant::InterruptionSpendsAttempt) {
+                row.set_under_way(false);
             }
         });
         if *reason == Interruption::Cancelled {
@@ -268,7 +284,8 @@ impl Engine {
         let escalation = Escalation { cause: *cause, text: text.clone(), kept: kept.clone() };
         self.end_lease(*task, at, *cost, |row, _| {
             row.set_under_way(false);
-            row.set_holds_scope(false);
+            let keeps = is_on(Mutant::EscalatedKeepsScope) && row.hot().holds_scope();
+            row.set_holds_scope(keeps);
             row.escalate(escalation);
         });
     }
@@ -284,6 +301,12 @@ impl Engine {
     }
 
     fn apply_retried(&mut self, at: Timestamp, task: TaskNo) {
+        if is_on(Mutant::RetryHitsOthers) {
+            let all = (0_u32..).zip(self.table.all_hot());
+            let others = all.filter(|(other, hot)| *other != task.0 && hot.kind().is_dead_end());
+            let other = others.map(|(other, _)| TaskNo(other)).last();
+            other.into_iter().for_each(|other| self.change(other, at, |row, _| row.open()));
+        }
         self.change(task, at, |row, _| {
             if row.detail().intent.is_none() {
                 row.set_stage(0);
@@ -313,7 +336,8 @@ impl Engine {
 
     fn apply_cancelled(&mut self, at: Timestamp, task: TaskNo) {
         self.change(task, at, |row, _| {
-            row.set_holds_scope(false);
+            let keeps = is_on(Mutant::CancelledKeepsScope) && row.hot().holds_scope();
+            row.set_holds_scope(keeps);
             row.set_under_way(false);
             row.cancel();
         });
@@ -340,7 +364,8 @@ impl Engine {
             change(row, cx);
         });
         self.change_sums(|run| {
-            run.reserved = run.reserved.minus(reserved);
+            let is_given_back = !is_on(Mutant::ReservationLeaks);
+            run.reserved = if is_given_back { run.reserved.minus(reserved) } else { run.reserved };
             run.spent = run.spent.plus(cost);
         });
     }

@@ -14,6 +14,7 @@ use super::registry::Registry;
 use super::table::{Kind, NONE, Table};
 use crate::id::PoolName;
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::pipeline::Pipeline;
 use crate::record::{Counts, PoolRecord};
 use crate::time::Timestamp;
@@ -200,7 +201,9 @@ impl Engine {
     /// Takes a task out of the index, as far as its phase put it in.
     pub(super) fn unlink(&mut self, number: u32) {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
-        *hot.kind().counter(&mut index.counts) -= 1;
+        if !(is_on(Mutant::CountsDrift) && hot.kind() == Kind::Deferred) {
+            *hot.kind().counter(&mut index.counts) -= 1;
+        }
         index.blocked -= u32::from(hot.is_blocked());
         let class = self.specs.class(number, hot.stage());
         match hot.kind() {
@@ -215,16 +218,26 @@ impl Engine {
                 if let Some((until, _)) = self.table.view(number).detail().deferred {
                     index.timers.remove(&(until, number));
                 }
+                class
+                    .filter(|_| is_on(Mutant::WaitingKeepsPermits))
+                    .into_iter()
+                    .for_each(|class| index.give_back(class));
             }
             Kind::Leased => {
                 let place = self.table.lease(hot.slot).map_or(NONE, |lease| lease.place);
                 let table = &mut self.table;
-                index.hard_stops.remove(place, &mut |lease, place| place_stop(table, lease, place));
+                if !is_on(Mutant::StopOutlivesLease) {
+                    index
+                        .hard_stops
+                        .remove(place, &mut |lease, place| place_stop(table, lease, place));
+                }
                 class.into_iter().for_each(|class| index.give_back(class));
             }
             Kind::Stopping => {
                 index.stopping.remove(&number);
-                class.into_iter().for_each(|class| index.give_back(class));
+                let times = 1 - usize::from(is_on(Mutant::StopLeaksPermits))
+                    + usize::from(is_on(Mutant::StopGivesBackTwice));
+                class.into_iter().for_each(|class| (0..times).for_each(|_| index.give_back(class)));
             }
             Kind::Done | Kind::Escalated | Kind::Cancelled => {}
         }
@@ -248,6 +261,10 @@ impl Engine {
                 if let Some((until, _)) = self.table.view(number).detail().deferred {
                     index.timers.insert((until, number));
                 }
+                class
+                    .filter(|_| is_on(Mutant::WaitingKeepsPermits))
+                    .into_iter()
+                    .for_each(|class| index.take(class));
             }
             Kind::Leased => {
                 let table = &mut self.table;
@@ -288,6 +305,9 @@ impl Engine {
         }
         let mut freed = std::mem::take(&mut index.freed);
         index.locks.release(number, &mut freed);
+        if is_on(Mutant::FreedScopeWakesNobody) {
+            freed.clear();
+        }
         for list in freed.drain(..) {
             for class in index.locks.classes(list) {
                 index.promote(&mut self.table, list, class);
@@ -301,14 +321,15 @@ impl Engine {
         let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
         let blocked = self.table.hot(number).dead > 0;
         let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
-        let is_dead = is.is_dead_end() || (blocked && !is.is_settled());
+        let mut is_dead = is.is_dead_end() || (blocked && !is.is_settled());
+        is_dead |= is_on(Mutant::WaitBlocksDependents) && is == Kind::Deferred;
         if was_done != is_done {
             for place in 0.. {
                 let Some(next) = self.specs.dependent(number, place) else { break };
                 self.count_unmet(next, is_done);
             }
         }
-        if was_dead != is_dead {
+        if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
             self.cascade(number, is_dead);
         }
     }
@@ -363,7 +384,7 @@ impl Engine {
             let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
             for next in self.specs.dependents(number) {
                 let hot = self.table.hot_mut(next);
-                hot.unmet += u32::from(!is_done);
+                hot.unmet += u32::from(!is_done || is_on(Mutant::DoneDependencyWaitedFor));
                 hot.dead += u32::from(is_dead);
             }
         }

@@ -43,6 +43,7 @@ use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId, TaskNo};
+use crate::mutant::{Mutant, is_on};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot};
@@ -214,7 +215,7 @@ impl Engine {
             draft.push(EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() });
             return Ok(Answer::Done);
         };
-        draft.now = now.max(run.last_at);
+        draft.now = if is_on(Mutant::TimeGoesBack) { now } else { now.max(run.last_at) };
         match command {
             Command::CreateRun { .. } => return Err(Refusal::RunExists(self.id.clone())),
             Command::AddPlan { plan } => self.decide_plan(draft, run, plan)?,
@@ -257,7 +258,8 @@ impl Engine {
     fn decide_plan(&self, draft: &mut Draft, run: &RunRecord, plan: &Plan) -> Result<(), Refusal> {
         let bytes = canonical(plan);
         let blob = BlobHash::of(&bytes);
-        if run.plans.iter().any(|known| known.blob == blob) {
+        let is_known = run.plans.iter().any(|known| known.blob == blob);
+        if is_known && !is_on(Mutant::PlanConflictsWithItself) {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(());
         }

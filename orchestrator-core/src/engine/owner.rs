@@ -9,6 +9,7 @@ use crate::command::Refusal;
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, TaskNo};
 use crate::lease::Owner;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
 use crate::record::{RunRecord, RunState};
 use crate::time::{Anchor, ClockReading, millis};
@@ -36,7 +37,7 @@ impl Engine {
         draft.now = anchor.map_or(draft.now, |anchor| anchor.now(opening.reading).max(draft.now));
         if let Some(driver) = &run.driver {
             match self.owners.by_name(driver) {
-                Some(record) if ended != Some(driver) => {
+                Some(record) if ended != Some(driver) && !is_on(Mutant::SecondDriverOpens) => {
                     return Err(Refusal::DriverRunning(Box::new(record.owner.clone())));
                 }
                 Some(_) | None => draft.push(EventKind::DriverEnded { owner: driver.clone() }),
@@ -50,7 +51,7 @@ impl Engine {
             token_floor: opening.floor,
         });
         // Its own among them: a process may drive again after it had to give up.
-        self.stop_leases(draft, |_| true);
+        self.stop_leases(draft, |_| !is_on(Mutant::LeaseOfLostOwnerLives));
         Ok(())
     }
 
@@ -64,7 +65,8 @@ impl Engine {
             return Err(Refusal::NotDriver(owner.clone()));
         }
         let number = self.owners.find(owner);
-        self.stop_leases(draft, |held_by| Some(held_by) == number);
+        let leaves = is_on(Mutant::ClosingLeavesLeases);
+        self.stop_leases(draft, |held_by| Some(held_by) == number && !leaves);
         draft.push(EventKind::DriverEnded { owner: owner.clone() });
         Ok(())
     }
@@ -101,6 +103,9 @@ impl Engine {
         let mut past: Vec<u32> =
             stops.filter_map(|(_, lease)| Some(self.table.lease(lease)?.task)).collect();
         past.sort_unstable();
+        if is_on(Mutant::ExpiryLooksAtFirstOnly) {
+            past.truncate(1);
+        }
         for task in &past {
             self.stop_lease(draft, *task, Interruption::Expired);
         }
@@ -117,7 +122,8 @@ impl Engine {
             }
         }
         let closed = self.pools.values();
-        for pool in closed.filter(|pool| pool.closed_until.is_some_and(|at| at <= now)) {
+        let again = is_on(Mutant::CleaningUpTwice);
+        for pool in closed.filter(|pool| pool.closed_until.map_or(again, |at| at <= now)) {
             draft.push(EventKind::PoolOpened { pool: pool.name.clone() });
         }
         for task in self.due(now).take(DUE_AT_ONCE_MAX) {
@@ -131,7 +137,9 @@ impl Engine {
             Some(Settlement::Completed) if run.state == RunState::Active => {
                 draft.push(EventKind::Completed);
             }
-            Some(Settlement::Failed) if run.state == RunState::Active => {
+            Some(Settlement::Failed)
+                if run.state == RunState::Active && !is_on(Mutant::FailureIsSilent) =>
+            {
                 draft.push(EventKind::Failed);
             }
             Some(Settlement::Parked(reason)) => match run.state {

@@ -6,6 +6,7 @@ use super::table::{Kind, View};
 use crate::command::{Command, Refusal};
 use crate::event::EventKind;
 use crate::id::{TaskId, TaskNo};
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, in_one_line};
 use crate::record::{RunRecord, RunState};
 
@@ -123,6 +124,9 @@ impl Engine {
         let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
         let task = self.table.view(number.0);
         match task.hot().kind() {
+            Kind::Cancelled if is_on(Mutant::CancelledIsNeverRetried) => {
+                Err(wrong(id, &task, "it was cancelled"))
+            }
             Kind::Escalated | Kind::Cancelled => Ok(number),
             Kind::Done => Err(wrong(id, &task, "what is done is not tried again")),
             Kind::Open | Kind::Deferred | Kind::Leased | Kind::Stopping => {

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::table::{Hold, Kind, View, Way};
 use crate::lease::Lease;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
 use crate::record::{Cause, Completion, Escalation, Phase, TaskRecord};
 use crate::time::Timestamp;
@@ -80,7 +81,8 @@ impl Engine {
         if has_detail(record) {
             let detail = row.detail_mut();
             detail.rejections = record.rejections;
-            detail.interruptions = record.interruptions;
+            let forgets = is_on(Mutant::RestartForgetsInterruptions);
+            detail.interruptions = if forgets { 0 } else { record.interruptions };
             detail.extra = record.extra;
             detail.feedback.clone_from(&record.feedback);
             detail.signature = record.signature;

@@ -9,6 +9,7 @@ use crate::command::{Answer, StageReport};
 use crate::event::{EventKind, Stale};
 use crate::id::{BlobHash, FencingToken, TaskNo};
 use crate::money::{Cost, Usd};
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome, in_one_line};
 use crate::record::{Cause, ParkReason, RunRecord, RunState};
 use crate::retry::signature;
@@ -74,7 +75,8 @@ impl Engine {
                     session: report.session.clone(),
                 });
                 let detail = task.detail();
-                if detail.rejections >= self.retries_max(report.task, task) {
+                let more = u32::from(is_on(Mutant::OneRetryTooMany));
+                if detail.rejections >= self.retries_max(report.task, task) + more {
                     end.escalate(Cause::RetriesUsed, Some(text));
                 } else if run.rules.same_failure_escalates && detail.signature == Some(signature) {
                     end.escalate(Cause::SameFailure, Some(text));
@@ -190,6 +192,10 @@ impl Engine {
             return Answer::Refused(Stale::UnknownTask);
         }
         match holds(&self.table.view(task.0), token) {
+            Err(Stale::OtherToken { .. } | Stale::Stopping) if is_on(Mutant::AnyoneMerges) => {
+                draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
+                Answer::Done
+            }
             Ok(_) => {
                 draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
                 Answer::Done
@@ -207,7 +213,8 @@ impl Engine {
     /// Whether the task was granted as often as it may be.
     fn is_spent(&self, run: &RunRecord, number: TaskNo, task: &View<'_>) -> bool {
         // Most tasks never come near: they need not be looked up.
-        if task.hot().dispatches() < run.rules.dispatches_spare {
+        let unseen = is_on(Mutant::NothingLeftStillReady);
+        if task.hot().dispatches() < run.rules.dispatches_spare || unseen {
             return false;
         }
         let retries = self.specs.spec(number.0).max_retries;
@@ -277,6 +284,9 @@ impl End<'_> {
 /// The live lease that a result answers.
 fn current<'a>(task: &View<'a>, report: &StageReport) -> Result<&'a Hold, Stale> {
     let hold = holds(task, report.token)?;
+    if is_on(Mutant::OtherAttemptCounts) {
+        return Ok(hold);
+    }
     if report.stage != task.hot().stage() {
         Err(Stale::OtherStage)
     } else if report.attempt != task.hot().attempt() {
@@ -288,14 +298,20 @@ fn current<'a>(task: &View<'a>, report: &StageReport) -> Result<&'a Hold, Stale>
 
 /// The live lease of this number.
 fn holds<'a>(task: &View<'a>, token: FencingToken) -> Result<&'a Hold, Stale> {
-    let hold = task.hold().ok_or(Stale::NoLease)?;
-    if hold.token != token {
+    let hold = task.hold();
+    odd_message_panics(hold);
+    let hold = hold.ok_or(Stale::NoLease)?;
+    if hold.token != token && !is_on(Mutant::StaleTokenCounts) {
         Err(Stale::OtherToken { current: hold.token })
-    } else if task.stopping().is_some() {
+    } else if task.stopping().is_some() && !is_on(Mutant::StoppedResultCounts) {
         Err(Stale::Stopping)
     } else {
         Ok(hold)
     }
+}
+
+fn odd_message_panics(hold: Option<&Hold>) {
+    assert!(hold.is_some() || !is_on(Mutant::OddMessagePanics), "a lease was expected");
 }
 
 /// A result that counts for nothing: logged once for each lease, and what it is known to have spent
@@ -303,9 +319,10 @@ fn holds<'a>(task: &View<'a>, token: FencingToken) -> Result<&'a Hold, Stale> {
 fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale) -> Answer {
     let never_granted = report.token > task.last_token();
     let said_before = task.detail().refused.is_some_and(|refused| refused >= report.token);
-    if !never_granted && !said_before {
+    if !never_granted && (!said_before || is_on(Mutant::LateResultBookedAgain)) {
         let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
         let booked = booked_without(task, report.token);
+        let booked = booked.filter(|_| !is_on(Mutant::LateSpendUnbooked));
         let cost = booked.map_or(Usd::ZERO, |booked| seen.minus(booked));
         let (task, token) = (report.task, report.token);
         draft.push(EventKind::ResultRefused { task, token, reason, cost });

@@ -17,5 +17,5 @@ pub use self::{
     fault_store::{Fault, FaultStore},
     model::Model,
     scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},
-    simulator::{Dice, Ended, Mode, Simulation, Violation},
+    simulator::{Coverage, Dice, Ended, Mode, Simulation, Violation},
 };

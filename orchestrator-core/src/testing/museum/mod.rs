@@ -26,6 +26,7 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "plans", check: plans::check },
     Suite { name: "stores", check: stores::check },
     Suite { name: "simulator", check: worlds::simulated },
+    Suite { name: "explorer", check: worlds::explored },
 ];
 
 impl Suite {

@@ -7,6 +7,7 @@
 //! (`checks`); after `steps` the faults stop, and then the run must settle.
 
 pub(super) mod checks;
+mod coverage;
 mod dice;
 mod disk;
 mod plans;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::checks::{Check, Kept, Log};
+pub use self::coverage::Coverage;
 pub use self::dice::Dice;
 use self::disk::Disk;
 use self::plans::GPU;
@@ -145,7 +147,12 @@ impl Simulation {
     fn tell(&self, is_told: bool, disk: Option<Disk>) -> (Result<Ended, String>, World) {
         let mut world = World::new(self, is_told, disk);
         let lived = world.live(self);
-        (lived.map(|()| Ended { events: world.log.events, state: world.state() }), world)
+        let ended = Ended {
+            events: world.log.events,
+            state: world.state(),
+            coverage: world.coverage.clone(),
+        };
+        (lived.map(|()| ended), world)
     }
 
     fn violation(&self) -> Violation {
@@ -206,6 +213,8 @@ pub struct Ended {
     pub events: usize,
     /// What the run came to.
     pub state: RunState,
+    /// What was asked of what.
+    pub coverage: Coverage,
 }
 
 /// A promise that was broken, and how.
@@ -262,6 +271,7 @@ struct World {
     greatest_token: FencingToken,
     healed: bool,
     is_told: bool,
+    coverage: Coverage,
     step: u32,
     history: Vec<String>,
     /// The first promise that a commit broke.
@@ -298,6 +308,7 @@ impl World {
             greatest_token: FencingToken(0),
             healed: false,
             is_told,
+            coverage: Coverage::default(),
             step: 0,
             history: Vec::new(),
             broken: Ok(()),
@@ -424,13 +435,17 @@ impl World {
         match self.dice.below(20) {
             0..=6 => self.claim(),
             7..=12 => self.answer(),
+            13 if self.dice.once_in(3) => self.answer_amiss(),
             13 => self.answer_again(),
             14 => self.pass_time(),
             15 if self.dice.once_in(2) => self.driver_dies(),
+            16 if self.dice.once_in(4) => self.stray(),
             16 => self.person(),
             17 => self.refused_commit(),
             18 if self.dice.once_in(2) => self.clock_jumps_back(),
             18 => self.another_plan(),
+            15 => self.another_driver(),
+            _ if self.dice.once_in(2) => self.must(&Command::Settle),
             _ => self.must(&Command::Tick),
         }
     }
@@ -621,6 +636,58 @@ impl World {
         self.end_stopping()
     }
 
+    /// A holder's result names something that its lease is not for, or nothing that there is.
+    fn answer_amiss(&mut self) -> Check {
+        let Some(grant) = self.grants.first().cloned() else { return Ok(()) };
+        let mut report = report_of(&self.engine, &grant, Outcome::Passed);
+        match self.dice.below(4) {
+            0 => report.stage = report.stage.wrapping_add(1),
+            1 => report.attempt += 1,
+            2 => report.task = TaskNo(u32::MAX),
+            _ => report.run = RunId::parse("another").map_err(|err| err.to_string())?,
+        }
+        self.note(|| format!("token {} answers amiss", report.token));
+        match self.commit(&Command::Report(Box::new(report))) {
+            Ok(Answer::Refused(_)) => self.check(),
+            other => Err(format!("P2: a result that fits no lease was answered {other:?}")),
+        }
+    }
+
+    /// A message that nobody of this world sends: about a task that has no such lease, or has ended.
+    fn stray(&mut self) -> Check {
+        let tasks: Vec<TaskRecord> = self.engine.tasks().collect();
+        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let Some(number) = self.engine.number(&tasks[at].id) else { return Ok(()) };
+        let (phase, token) = (tasks[at].phase.as_str(), tasks[at].last_token);
+        let onto = ChangeId::parse("onto").map_err(|err| err.to_string())?;
+        let intent = MergeIntent { merged: onto.clone(), onto };
+        let command = match (self.dice.below(3), phase) {
+            (0, "leased") | (1, "open" | "deferred" | "done" | "escalated" | "cancelled") => {
+                Command::Stopped { task: number, token }
+            }
+            (0, _) => Command::IntendMerge { task: number, token, intent },
+            _ => self.run_command(),
+        };
+        // Whatever is answered: the model says whether that is right.
+        drop(self.commit(&command));
+        self.check()
+    }
+
+    /// A command about the run as a whole.
+    fn run_command(&mut self) -> Command {
+        match self.dice.below(9) {
+            0 | 2 | 3 => Command::CreateRun { rules: RetryRules::default() },
+            1 => Command::SetBudget { budget: Some(Usd::dollars(20 + self.dice.below(60))) },
+            4 => Command::Resume { actor: "sim".to_owned() },
+            5 => Command::AddPlan { plan: Arc::new(Plan::default()) },
+            6 => {
+                let pool = PoolName::parse(GPU).expect("a valid name");
+                Command::LimitPool { pool, limit: 2 + self.dice.below(2) }
+            }
+            _ => Command::Settle,
+        }
+    }
+
     /// The processes of lost leases are found and ended.
     fn end_stopping(&mut self) -> Check {
         let stopping: Vec<(TaskNo, FencingToken)> = self
@@ -630,6 +697,10 @@ impl World {
             .filter_map(|task| Some((self.engine.number(&task.id)?, task.last_token)))
             .collect();
         for (task, token) in stopping {
+            if !self.healed && self.dice.once_in(4) {
+                // Nobody has come to it yet.
+                continue;
+            }
             let at = self.grants.iter().position(|grant| grant.token == token);
             if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
                 // Its holder may still say something, before it is stopped or long after.
@@ -643,6 +714,28 @@ impl World {
             self.must(&Command::Stopped { task, token })?;
         }
         Ok(())
+    }
+
+    /// A second process wants to drive while the first one lives; then that one ends as it should.
+    fn another_driver(&mut self) -> Check {
+        let former = self.pid;
+        self.pid += 1;
+        let opening = self.opening(None);
+        let answer = self.commit(&opening);
+        if !matches!(answer, Err(Refusal::DriverRunning(_))) {
+            return Err(format!("P1: a second driver was answered {answer:?}"));
+        }
+        self.pid = former;
+        let owner = self.owner().id;
+        self.must(&Command::CloseDriver { owner: owner.clone() })?;
+        match self.commit(&Command::Claim { owner }) {
+            Err(Refusal::NotDriver(_)) => {}
+            other => return Err(format!("P1: who drives no longer was answered {other:?}")),
+        }
+        self.pid += 1;
+        let opening = self.opening(None);
+        self.must(&opening)?;
+        self.end_stopping()
     }
 
     fn driver_dies(&mut self) -> Check {
@@ -685,7 +778,7 @@ impl World {
                 Command::Retry { task, dependents, actor, reason }
             }
             3 => Command::Resolve { task, how: Resolution::Skip, actor, reason },
-            4 if self.dice.once_in(4) => Command::Cancel { task, actor, reason },
+            4 if self.dice.once_in(2) => Command::Cancel { task, actor, reason },
             5 => {
                 let pool = PoolName::parse(AGENTS).expect("a valid name");
                 Command::LimitPool { pool, limit: 1 + self.dice.below(3) }
@@ -782,6 +875,8 @@ impl World {
     fn another_plan(&mut self) -> Check {
         let Some(plan) = self.later.pop() else { return Ok(()) };
         self.follower.offer(Arc::clone(&plan));
+        self.must(&Command::AddPlan { plan: Arc::clone(&plan) })?;
+        // Who does not know whether a plan was added sends it again.
         self.must(&Command::AddPlan { plan })
     }
 
@@ -789,9 +884,10 @@ impl World {
         let now = self.now;
         self.now /= 2;
         self.note(|| "the clock jumps back".to_owned());
-        let ticked = self.must(&Command::Tick);
+        let lived = self.must(&Command::Tick).and_then(|()| self.claim());
+        let lived = lived.and_then(|()| self.person());
         self.now = now;
-        ticked
+        lived
     }
 
     fn must(&mut self, command: &Command) -> Check {
@@ -809,6 +905,7 @@ impl World {
 
     fn commit(&mut self, command: &Command) -> Result<Answer, Refusal> {
         let (id, now) = (self.command_id(), self.time());
+        self.coverage.note(&self.engine, command);
         let answer = self.engine.submit(now, &id, command);
         self.note(|| format!("{now}: {command:?} -> {answer:?}"));
         let policy = Arc::clone(&self.policy);
