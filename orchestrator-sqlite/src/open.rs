@@ -215,11 +215,24 @@ pub(crate) struct Opened {
     pub(crate) place: FilePlace,
 }
 
+/// The file that a path leads to. SQLite follows links, and keeps its log beside what they lead to:
+/// whoever looks for the log has to do the same.
+fn resolved(path: &Path) -> io::Result<PathBuf> {
+    // An absolute path has no special meaning to SQLite, as `:memory:` would.
+    let path = path::absolute(path)?;
+    if path.symlink_metadata().is_ok() {
+        return path.canonicalize();
+    }
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    Ok(folder
+        .zip(path.file_name())
+        .map_or_else(|| path.clone(), |(folder, name)| folder.join(name)))
+}
+
 /// Opens or makes the file.
 pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenError> {
     let failed = |source| OpenError::Path { path: path.to_owned(), source };
-    // An absolute path has no special meaning to SQLite, as `:memory:` would.
-    let path = &path::absolute(path).map_err(failed)?;
+    let path = &resolved(path).map_err(failed)?;
     let is_new = check_path(path)?;
     check_disk(path, options)?;
     if log::is_orphan(path) {

@@ -5,8 +5,28 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// File systems of other hosts, on which the log's shared memory does not work.
-const NETWORK: [&str; 10] =
-    ["afs", "ceph", "cifs", "fuse.sshfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"];
+const NETWORK: [&str; 20] = [
+    "9p",
+    "afs",
+    "beegfs",
+    "ceph",
+    "cifs",
+    "davfs",
+    "fuse.ceph",
+    "fuse.ceph-fuse",
+    "fuse.glusterfs",
+    "fuse.juicefs",
+    "fuse.rclone",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "glusterfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "smb3",
+    "smbfs",
+    "webdav",
+];
 
 /// The kind of the network file system that a folder is on; `None` when it is on none, or when this
 /// system does not tell.

@@ -51,3 +51,22 @@ async fn an_owner_whose_claim_was_taken_away_writes_nothing_more() {
     assert_eq!(other.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
     assert_eq!(assert_whole(&store).await, at.plus(1), "reading goes on");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_is_the_same_one_by_whatever_link_it_is_reached() {
+    let fixture = TempStore::new();
+    let link = fixture.dir().join("link.db");
+    std::os::unix::fs::symlink(fixture.path(), &link).unwrap();
+    // A link that leads nowhere is not where SQLite would make the file.
+    SqliteStore::open(&link, SqliteOptions::new()).await.unwrap_err();
+    let store = SqliteStore::open(fixture.path(), exclusive()).await.unwrap();
+    let err = SqliteStore::open(&link, exclusive()).await.unwrap_err();
+    assert!(matches!(err, OpenError::Owned { .. }), "{err:?}");
+    // What one commits the other notices, though it was opened by another name.
+    let beside = SqliteStore::open(&link, SqliteOptions::new()).await.unwrap();
+    let at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    beside.changed(&run(), Seq(0)).await.unwrap();
+    assert_eq!(beside.header(&run()).await.unwrap().map(|(seq, _)| seq), Some(at));
+    assert!(!fixture.dir().join("link.db-wal").exists(), "the log is beside the file");
+}
