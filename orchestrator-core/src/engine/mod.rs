@@ -19,6 +19,7 @@ mod evolve;
 mod fairness;
 mod heap;
 mod index;
+mod leases;
 mod locks;
 mod order;
 mod owner;
@@ -26,6 +27,7 @@ mod people;
 mod record;
 mod registry;
 mod report;
+mod slab;
 mod specs;
 mod table;
 

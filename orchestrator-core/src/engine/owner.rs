@@ -83,7 +83,7 @@ impl Engine {
     fn live_leases(&self) -> Vec<(u32, u32)> {
         let in_order = self.index.hard_stops.in_order();
         let lease = |(_, number)| self.table.lease(number);
-        let of = |lease: &super::table::Lease| (lease.hold.owner, lease.task);
+        let of = |lease: &super::leases::Lease| (lease.hold.owner, lease.task);
         let mut live: Vec<_> = in_order.filter_map(lease).collect();
         live.sort_by_key(|lease| (lease.hold.hard_stop, lease.task));
         live.into_iter().map(of).collect()

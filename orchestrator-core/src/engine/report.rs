@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::{Hold, View};
+use super::leases::Hold;
+use super::table::View;
 use crate::command::{Answer, StageReport};
 use crate::event::{EventKind, Stale};
 use crate::id::{BlobHash, FencingToken, TaskNo};

@@ -6,21 +6,13 @@
 
 use std::sync::{Arc, LazyLock};
 
+use super::leases::{Hold, Lease, Leases, NO_LEASE};
+use super::slab::Slab;
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::record::{Completion, Counts, Escalation, Extra};
 use crate::time::Timestamp;
-
-/// A lease, with its owner by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Hold {
-    pub(super) token: FencingToken,
-    pub(super) owner: u32,
-    pub(super) granted_at: Timestamp,
-    pub(super) hard_stop: Timestamp,
-    pub(super) reserved: Usd,
-}
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,18 +137,6 @@ struct Cold {
 
 /// No detail, lease or place.
 pub(super) const NONE: u32 = u32::MAX;
-
-/// A lease in the table.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Lease {
-    pub(super) hold: Hold,
-    /// Whose it is.
-    pub(super) task: u32,
-    /// Its place among the hard stops.
-    pub(super) place: u32,
-    /// Why it is being stopped, once it is.
-    why: Interruption,
-}
 
 /// The state of many tasks.
 #[derive(Debug, Clone, Default)]
@@ -561,89 +541,5 @@ impl Hot {
     /// Whether what depends on it can never run as things are.
     pub(super) const fn is_dead(&self) -> bool {
         self.kind.is_dead_end() || self.is_blocked()
-    }
-}
-
-/// Leases under numbers that are given again once they are free; a free one is stale, not gone.
-#[derive(Debug, Clone, Default)]
-struct Leases {
-    all: Vec<Lease>,
-    free: Vec<u32>,
-}
-
-/// What stands for a lease where there is none.
-const NO_LEASE: Lease = Lease {
-    hold: Hold {
-        token: FencingToken(0),
-        owner: NONE,
-        granted_at: Timestamp(0),
-        hard_stop: Timestamp(0),
-        reserved: Usd::ZERO,
-    },
-    task: NONE,
-    place: NONE,
-    why: Interruption::Crashed,
-};
-
-impl Leases {
-    fn get(&self, number: u32) -> Option<&Lease> {
-        self.all.get(number as usize)
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut Lease> {
-        self.all.get_mut(number as usize)
-    }
-
-    fn insert(&mut self, lease: Lease) -> u32 {
-        if let Some(number) = self.free.pop() {
-            self.all[number as usize] = lease;
-            return number;
-        }
-        self.all.push(lease);
-        u32::try_from(self.all.len() - 1).unwrap_or(NONE)
-    }
-
-    fn remove(&mut self, number: u32) {
-        self.free.push(number);
-    }
-}
-
-/// Values under numbers that are given again once they are free.
-#[derive(Debug, Clone)]
-struct Slab<T> {
-    values: Vec<Option<T>>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self { values: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Slab<T> {
-    fn get(&self, number: u32) -> Option<&T> {
-        self.values.get(number as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, number: u32) -> Option<&mut T> {
-        self.values.get_mut(number as usize)?.as_mut()
-    }
-
-    fn insert(&mut self, value: T) -> u32 {
-        if let Some(number) = self.free.pop() {
-            self.values[number as usize] = Some(value);
-            return number;
-        }
-        self.values.push(Some(value));
-        u32::try_from(self.values.len() - 1).unwrap_or(NONE)
-    }
-
-    fn remove(&mut self, number: u32) {
-        if let Some(place) = self.values.get_mut(number as usize)
-            && place.take().is_some()
-        {
-            self.free.push(number);
-        }
     }
 }

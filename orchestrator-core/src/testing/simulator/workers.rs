@@ -1,0 +1,316 @@
+//! Who carries out what is granted, and drivers: they pass, fail, hang, lie, answer late, and die.
+
+use std::sync::Arc;
+
+use super::checks::Check;
+use super::plans::GPU;
+use super::{World, candidate, interrupted, report_of};
+use crate::command::{Answer, Command, Grant, Refusal, StageReport};
+use crate::engine::Engine;
+use crate::id::{ChangeId, FencingToken, PoolName, RunId, TaskId, TaskNo};
+use crate::money::{Cost, Usd};
+use crate::outcome::{Interruption, MergeIntent, Outcome, Restart};
+use crate::pipeline::StageKind;
+use crate::plan::Plan;
+use crate::record::{Phase, TaskRecord};
+use crate::retry::RetryRules;
+use crate::time::Timestamp;
+
+impl World {
+    pub(super) fn claim(&mut self) -> Check {
+        let before = self.engine.clone();
+        let answer = self.commit(&Command::Claim { owner: self.owner().id });
+        match answer {
+            Ok(Answer::Granted { task, token, .. }) => {
+                let grant = self.engine.grant(task).ok_or("P1: a grant has no lease")?;
+                if grant.token != token {
+                    return Err(format!("P1: token {token} was granted, {} lives", grant.token));
+                }
+                self.check_grant(&before, &grant)?;
+                self.grants.push(grant);
+                Ok(())
+            }
+            Ok(Answer::Nothing) => self.check_nothing(&before),
+            Ok(other) => Err(format!("a claim was answered {other:?}")),
+            Err(refusal) => Err(format!("a claim was refused: {refusal}")),
+        }
+    }
+
+    /// P1, P3, P8, P9, P10, P11 at a grant.
+    pub(super) fn check_grant(&mut self, before: &Engine, grant: &Grant) -> Check {
+        if grant.token <= self.greatest_token {
+            return Err(format!("P1: token {} is not greater than the last", grant.token));
+        }
+        self.greatest_token = grant.token;
+        super::checks::grant(before, self.time_of(before), grant)
+    }
+
+    /// P11: nothing was granted, so nothing can run.
+    pub(super) fn check_nothing(&self, before: &Engine) -> Check {
+        let ready = |task: &TaskId| {
+            before.explain(self.time_of(before), task) == [crate::engine::Reason::Ready]
+        };
+        match before.tasks().find(|task| ready(&task.id)) {
+            Some(task) => Err(format!("P11: `{}` could run and was not granted", task.id)),
+            None => Ok(()),
+        }
+    }
+
+    /// One of the stages under way ends.
+    pub(super) fn answer(&mut self) -> Check {
+        if self.grants.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(u32::try_from(self.grants.len()).unwrap_or(u32::MAX)) as usize;
+        let grant = self.grants.swap_remove(at);
+        let Some(report) = self.work(&grant)? else { return Ok(()) };
+        self.sent.push(report.clone());
+        self.report(report)
+    }
+
+    pub(super) fn report(&mut self, report: StageReport) -> Check {
+        let before = self.engine.record(report.task);
+        let counts = before.as_ref().is_some_and(|task| match &task.phase {
+            Phase::Leased(lease) => {
+                lease.token == report.token
+                    && task.stage == report.stage
+                    && task.attempt == report.attempt
+            }
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Stopping { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => false,
+        });
+        let task = report.task;
+        self.log.is_reported(&report);
+        let answer = self.commit(&Command::Report(Box::new(report)));
+        let after = self.engine.record(task).map(|task| task.phase);
+        match answer {
+            Ok(Answer::Done) if counts => Ok(()),
+            Ok(Answer::Refused(_)) if !counts && after == before.map(|task| task.phase) => Ok(()),
+            other => Err(format!("P2: a result (current: {counts}) was answered {other:?}")),
+        }
+    }
+
+    /// What the holder of a grant comes to; `None` when it never says.
+    pub(super) fn work(&mut self, grant: &Grant) -> Result<Option<StageReport>, String> {
+        let kind =
+            self.engine.pipeline(&grant.task).and_then(|p| p.stage(grant.stage)).map(|s| s.kind);
+        let mut report = report_of(&self.engine, grant, Outcome::Passed);
+        if let Some(intent) = &grant.intent
+            && self.merged.get(&grant.task) == Some(&intent.merged)
+        {
+            // A holder asks what became of an announced merge before it does anything else.
+            report.merged = Some(intent.merged.clone());
+            return Ok(Some(report));
+        }
+        let luck = if self.healed { 12 } else { self.dice.below(24) };
+        match luck {
+            0..=2 => {
+                let feedback = format!("failed {}", ["here", "there", "elsewhere"][luck as usize]);
+                report.outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
+            }
+            3 | 4 => report.outcome = interrupted(Interruption::Overload),
+            5 => {
+                report.outcome = interrupted(Interruption::UsageLimit);
+                let span = u64::from(self.dice.below(8_000_000));
+                report.retry_at = self
+                    .dice
+                    .once_in(2)
+                    .then(|| Timestamp((self.now + span).saturating_sub(1_000_000)));
+            }
+            6 => report.outcome = Outcome::Question { text: "which?".to_owned() },
+            7 => report.outcome = Outcome::Fatal { error: "no such program".to_owned() },
+            8 => {
+                self.note(|| format!("token {} hangs", grant.token));
+                return Ok(None);
+            }
+            9 => report.outcome = interrupted(Interruption::Auth),
+            _ => {}
+        }
+        let share = u64::from(self.dice.below(1_000));
+        let spent = Usd(grant.cap.0.min(1_000_000) * share / 1_000);
+        let cost = if self.dice.once_in(3) { Cost::AtLeast } else { Cost::Known };
+        report.cost = cost(spent);
+        if report.outcome == Outcome::Passed {
+            match kind {
+                Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
+                Some(StageKind::Integrate) => return self.merge(grant, report),
+                Some(StageKind::Verify | StageKind::Review) | None => {}
+            }
+        }
+        Ok(Some(report))
+    }
+
+    /// Merges as the driver does: announce, move; the holder may die between any two.
+    pub(super) fn merge(
+        &mut self,
+        grant: &Grant,
+        mut report: StageReport,
+    ) -> Result<Option<StageReport>, String> {
+        let merged =
+            ChangeId::parse(&format!("merged-{}", grant.token)).map_err(|e| e.to_string())?;
+        let onto = ChangeId::parse("onto").map_err(|e| e.to_string())?;
+        let intent = MergeIntent { onto, merged: merged.clone() };
+        let (task, token) = (grant.number, grant.token);
+        let answer = self.commit(&Command::IntendMerge { task, token, intent });
+        if answer != Ok(Answer::Done) {
+            return Ok(None);
+        }
+        if !self.healed && self.dice.once_in(6) {
+            self.note(|| format!("token {token} dies before it merges", token = grant.token));
+            return Ok(None);
+        }
+        if let Some(first) = self.merged.insert(grant.task.clone(), merged.clone()) {
+            return Err(format!("P17: `{}` was merged as {first} and as {merged}", grant.task));
+        }
+        if !self.healed && self.dice.once_in(6) {
+            self.note(|| format!("token {} dies after it merged", grant.token));
+            return Ok(None);
+        }
+        report.merged = Some(merged);
+        Ok(Some(report))
+    }
+
+    pub(super) fn answer_again(&mut self) -> Check {
+        if self.sent.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(u32::try_from(self.sent.len()).unwrap_or(u32::MAX)) as usize;
+        let report = self.sent[at].clone();
+        self.note(|| format!("token {} answers again", report.token));
+        self.report(report)
+    }
+
+    pub(super) fn pass_time(&mut self) -> Check {
+        self.now += u64::from(self.dice.below(4_000_000));
+        self.must(&Command::Tick)?;
+        self.end_stopping()
+    }
+
+    /// A holder's result names something that its lease is not for, or nothing that there is.
+    pub(super) fn answer_amiss(&mut self) -> Check {
+        let Some(grant) = self.grants.first().cloned() else { return Ok(()) };
+        let mut report = report_of(&self.engine, &grant, Outcome::Passed);
+        match self.dice.below(4) {
+            0 => report.stage = report.stage.wrapping_add(1),
+            1 => report.attempt += 1,
+            2 => report.task = TaskNo(u32::MAX),
+            _ => report.run = RunId::parse("another").map_err(|err| err.to_string())?,
+        }
+        self.note(|| format!("token {} answers amiss", report.token));
+        match self.commit(&Command::Report(Box::new(report))) {
+            Ok(Answer::Refused(_)) => self.check(),
+            other => Err(format!("P2: a result that fits no lease was answered {other:?}")),
+        }
+    }
+
+    /// A message that nobody of this world sends: about a task that has no such lease, or has ended.
+    pub(super) fn stray(&mut self) -> Check {
+        let tasks: Vec<TaskRecord> = self.engine.tasks().collect();
+        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let Some(number) = self.engine.number(&tasks[at].id) else { return Ok(()) };
+        let (phase, token) = (tasks[at].phase.as_str(), tasks[at].last_token);
+        let onto = ChangeId::parse("onto").map_err(|err| err.to_string())?;
+        let intent = MergeIntent { merged: onto.clone(), onto };
+        let command = match (self.dice.below(3), phase) {
+            (0, "leased") | (1, "open" | "deferred" | "done" | "escalated" | "cancelled") => {
+                Command::Stopped { task: number, token }
+            }
+            (0, _) => Command::IntendMerge { task: number, token, intent },
+            _ => self.run_command(),
+        };
+        // Whatever is answered: the model says whether that is right.
+        drop(self.commit(&command));
+        self.check()
+    }
+
+    /// A command about the run as a whole.
+    pub(super) fn run_command(&mut self) -> Command {
+        match self.dice.below(9) {
+            0 | 2 | 3 => Command::CreateRun { rules: RetryRules::default() },
+            1 => Command::SetBudget { budget: Some(Usd::dollars(20 + self.dice.below(60))) },
+            4 => Command::Resume { actor: "sim".to_owned() },
+            5 => Command::AddPlan { plan: Arc::new(Plan::default()) },
+            6 => {
+                let pool = PoolName::parse(GPU).expect("a valid name");
+                Command::LimitPool { pool, limit: 2 + self.dice.below(2) }
+            }
+            _ => Command::Settle,
+        }
+    }
+
+    /// The processes of lost leases are found and ended.
+    pub(super) fn end_stopping(&mut self) -> Check {
+        let stopping: Vec<(TaskNo, FencingToken)> = self
+            .engine
+            .held()
+            .filter(|task| matches!(task.phase, Phase::Stopping { .. }))
+            .filter_map(|task| Some((self.engine.number(&task.id)?, task.last_token)))
+            .collect();
+        for (task, token) in stopping {
+            if !self.healed && self.dice.once_in(4) {
+                // Nobody has come to it yet.
+                continue;
+            }
+            let at = self.grants.iter().position(|grant| grant.token == token);
+            if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
+                // Its holder may still say something, before it is stopped or long after.
+                let mut late = report_of(&self.engine, &grant, Outcome::Passed);
+                late.cost = Cost::Known(Usd(u64::from(self.dice.below(9_000_000))));
+                self.sent.push(late.clone());
+                if self.dice.once_in(3) {
+                    self.report(late)?;
+                }
+            }
+            self.must(&Command::Stopped { task, token })?;
+        }
+        Ok(())
+    }
+
+    /// A second process wants to drive while the first one lives; then that one ends as it should.
+    pub(super) fn another_driver(&mut self) -> Check {
+        let former = self.pid;
+        self.pid += 1;
+        let opening = self.opening(None);
+        let answer = self.commit(&opening);
+        if !matches!(answer, Err(Refusal::DriverRunning(_))) {
+            return Err(format!("P1: a second driver was answered {answer:?}"));
+        }
+        self.pid = former;
+        let owner = self.owner().id;
+        self.must(&Command::CloseDriver { owner: owner.clone() })?;
+        match self.commit(&Command::Claim { owner }) {
+            Err(Refusal::NotDriver(_)) => {}
+            other => return Err(format!("P1: who drives no longer was answered {other:?}")),
+        }
+        self.pid += 1;
+        let opening = self.opening(None);
+        self.must(&opening)?;
+        self.end_stopping()
+    }
+
+    pub(super) fn driver_dies(&mut self) -> Check {
+        self.note(|| "the driver dies".to_owned());
+        let snapshot = match &self.disk {
+            Some(disk) => disk.load(&self.engine)?,
+            None => self.engine.snapshot().ok_or("no snapshot")?,
+        };
+        let restored = Engine::restore(&snapshot)
+            .map_err(|err| format!("P5: {err}"))?
+            .with_policy(Arc::clone(&self.policy));
+        if !super::checks::same(&restored, &self.engine, self.time()) {
+            return Err("P5: a restored engine is another one".to_owned());
+        }
+        // What was decided and not committed is lost with the driver.
+        self.batch_of_anything();
+        self.engine = restored;
+        let former = self.owner().id;
+        self.pid += 1;
+        let opening = self.opening(Some(former));
+        self.must(&opening)?;
+        self.end_stopping()
+    }
+}
