@@ -30,6 +30,7 @@ fn a_driver_that_stood_still_for_a_while_goes_on_and_finishes() {
         .unwrap();
     let pid = Pid::from_child(&driver);
     // Three times in the course of the run, whatever it does then; its agents work on meanwhile.
+    let mut stops = 0;
     for _ in 0..3 {
         sleep(Duration::from_millis(800));
         if driver.try_wait().unwrap().is_some() {
@@ -38,7 +39,9 @@ fn a_driver_that_stood_still_for_a_while_goes_on_and_finishes() {
         kill_process(pid, Signal::STOP).unwrap();
         sleep(Duration::from_millis(1_200));
         kill_process(pid, Signal::CONT).unwrap();
+        stops += 1;
     }
+    assert!(stops > 0, "it was over before it could be stopped");
     // One task of the example asks a question, so that 1 is how it ends when all went well.
     assert_eq!(driver.wait().unwrap().code(), Some(1));
 }

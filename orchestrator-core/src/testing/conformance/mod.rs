@@ -17,7 +17,7 @@ mod faults;
 mod processes;
 mod reads;
 pub mod samples;
-mod stamped;
+pub mod stamped;
 
 use std::sync::Arc;
 

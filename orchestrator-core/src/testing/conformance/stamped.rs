@@ -1,5 +1,7 @@
 //! Commits of which every part bears the position that it leads to, so that half of one shows.
 
+#![expect(clippy::missing_panics_doc, reason = "a check fails by a panic, as tests do")]
+
 use super::samples::{
     command_id, event, full_task_record, owner_record, pool_records, run_id, run_record,
 };
@@ -12,14 +14,16 @@ use crate::time::Timestamp;
 const TASKS: u32 = 20;
 
 /// The run that these commits make.
-pub(super) fn run() -> RunId {
-    run_id("stamped")
+#[must_use]
+pub fn run() -> RunId {
+    run_id("r")
 }
 
 /// The commit after this position.
-pub(super) fn stamped(expected: Seq) -> Commit {
+#[must_use]
+pub fn stamped(expected: Seq) -> Commit {
     let stamp = expected.plus(1).0;
-    let mut run = run_record("stamped");
+    let mut run = run_record("r");
     run.last_at = Timestamp(stamp);
     let task = |place: u32| {
         let mut task = full_task_record(&format!("t{place}"));
@@ -46,7 +50,7 @@ fn blob(stamp: u64) -> Vec<u8> {
 
 /// Checks that the store, to which nobody writes meanwhile, holds whole commits of these and nothing
 /// of others; where it stands.
-pub(super) async fn assert_whole(store: &dyn Store) -> Seq {
+pub async fn assert_whole(store: &dyn Store) -> Seq {
     let run = run();
     let Some(loaded) = store.load(&run).await.expect("load") else { return Seq(0) };
     let stamp = Timestamp(loaded.seq.0);
