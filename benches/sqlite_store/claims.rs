@@ -11,9 +11,8 @@ use std::time::{Duration, Instant};
 use orchestrator_core::port::{Commit, Store as _};
 use orchestrator_core::testing::conformance::samples::run_id;
 use orchestrator_core::{
-    Answer, ClockReading, Command, CommandId, Cost, Engine, FencingToken, Grant, Outcome, Owner,
-    OwnerId, Pipeline, Plan, RetryRules, StageKind, StageReport, StageSpec, TaskId, TaskSpec,
-    Timestamp, WallTime,
+    Answer, ClockReading, Command, CommandId, Engine, FencingToken, Grant, Outcome, Owner, OwnerId,
+    Pipeline, Plan, RetryRules, StageKind, StageSpec, TaskId, TaskSpec, Timestamp, WallTime,
 };
 use orchestrator_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
@@ -149,7 +148,9 @@ impl Driver {
 
     fn step(&mut self) {
         let grant = self.grant.take().unwrap();
-        self.submit(&Command::Report(Box::new(report(&self.engine, &grant))));
+        self.submit(&Command::Report(Box::new(
+            grant.report(self.engine.id().clone(), Outcome::Passed),
+        )));
         self.claim();
     }
 
@@ -169,23 +170,6 @@ impl Driver {
         let commit: Commit = self.engine.batch().unwrap();
         self.store.commit(self.engine.id(), &commit).await.unwrap();
         self.engine.accept();
-    }
-}
-
-fn report(engine: &Engine, grant: &Grant) -> StageReport {
-    StageReport {
-        run: engine.id().clone(),
-        task: grant.number,
-        stage: grant.stage,
-        attempt: grant.attempt,
-        token: grant.token,
-        outcome: Outcome::Passed,
-        cost: Cost::NONE,
-        session: None,
-        candidate: None,
-        merged: None,
-        kept: None,
-        retry_at: None,
     }
 }
 

@@ -233,6 +233,30 @@ pub struct Grant {
     pub intent: Option<MergeIntent>,
 }
 
+impl Grant {
+    /// The report that this stage ended so, at no cost and with nothing made: what is more to say is
+    /// set on it.
+    ///
+    /// `run` is the run that the grant is of.
+    #[must_use]
+    pub const fn report(&self, run: RunId, outcome: Outcome) -> StageReport {
+        StageReport {
+            run,
+            task: self.number,
+            stage: self.stage,
+            attempt: self.attempt,
+            token: self.token,
+            outcome,
+            cost: Cost::NONE,
+            session: None,
+            candidate: None,
+            merged: None,
+            kept: None,
+            retry_at: None,
+        }
+    }
+}
+
 /// What a command causes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {

@@ -90,20 +90,9 @@ impl World {
     ) -> Answer {
         let change = |name: &str| ChangeId::parse(name).unwrap();
         let passed = outcome == Outcome::Passed && grant.stage == 0;
-        let mut report = StageReport {
-            run: self.engine.id().clone(),
-            task: grant.number,
-            stage: grant.stage,
-            attempt: grant.attempt,
-            token: grant.token,
-            outcome,
-            cost: Cost::NONE,
-            session: None,
-            candidate: passed.then(|| Candidate { change: change("change"), base: change("base") }),
-            merged: None,
-            kept: None,
-            retry_at: None,
-        };
+        let mut report = grant.report(self.engine.id().clone(), outcome);
+        report.candidate =
+            passed.then(|| Candidate { change: change("change"), base: change("base") });
         with(&mut report);
         self.tell(&Command::Report(Box::new(report)))
     }

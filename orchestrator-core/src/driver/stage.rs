@@ -279,17 +279,11 @@ impl Stage {
 
 fn report(run: RunId, grant: &Grant, ended: Ended) -> StageReport {
     StageReport {
-        run,
-        task: grant.number,
-        stage: grant.stage,
-        attempt: grant.attempt,
-        token: grant.token,
-        outcome: ended.end.outcome,
         cost: ended.end.cost,
         session: ended.end.session,
         candidate: ended.candidate,
         merged: ended.merged,
         kept: ended.kept,
-        retry_at: None,
+        ..grant.report(run, ended.end.outcome)
     }
 }

@@ -10,7 +10,6 @@ use crate::engine::Engine;
 use crate::event::Resolution;
 use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, RunId, TaskId};
 use crate::lease::Owner;
-use crate::money::Cost;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::StageKind;
 use crate::plan::Plan;
@@ -395,19 +394,10 @@ fn report_of(engine: &Engine, holder: &Holder, end: End, merged: Option<&ChangeI
         base: change("base", FencingToken(0)),
     });
     StageReport {
-        run: engine.id().clone(),
-        task: grant.number,
-        stage: grant.stage,
-        attempt: grant.attempt,
-        token: grant.token,
-        outcome,
-        cost: Cost::NONE,
-        session: None,
         candidate,
         merged: merged
             .filter(|_| end == End::Passed && holder.kind == StageKind::Integrate)
             .cloned(),
-        kept: None,
-        retry_at: None,
+        ..grant.report(engine.id().clone(), outcome)
     }
 }

@@ -26,7 +26,6 @@ use self::disk::Disk;
 use crate::command::{Grant, StageReport};
 use crate::engine::Engine;
 use crate::id::{ChangeId, FencingToken, TaskId};
-use crate::money::Cost;
 use crate::outcome::{Candidate, Interruption, Outcome};
 use crate::plan::Plan;
 use crate::policy::{RemainingPath, SchedulingPolicy};
@@ -279,21 +278,4 @@ fn candidate(grant: &Grant) -> Result<Candidate, String> {
     let change = ChangeId::parse(&format!("change-{}", grant.token)).map_err(|e| e.to_string())?;
     let base = ChangeId::parse("base").map_err(|e| e.to_string())?;
     Ok(Candidate { change, base })
-}
-
-fn report_of(engine: &Engine, grant: &Grant, outcome: Outcome) -> StageReport {
-    StageReport {
-        run: engine.id().clone(),
-        task: grant.number,
-        stage: grant.stage,
-        attempt: grant.attempt,
-        token: grant.token,
-        outcome,
-        cost: Cost::NONE,
-        session: None,
-        candidate: None,
-        merged: None,
-        kept: None,
-        retry_at: None,
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::checks::Check;
 use super::plans::GPU;
-use super::{World, interrupted, report_of};
+use super::{World, interrupted};
 use crate::command::{Command, Grant};
 use crate::event::Resolution;
 use crate::id::{PoolName, TaskId};
@@ -105,16 +105,16 @@ impl World {
         });
         match (self.dice.below(12), grant) {
             (0, Some(grant)) => {
-                let passed = report_of(&self.engine, &grant, Outcome::Passed);
+                let passed = grant.report(self.engine.id().clone(), Outcome::Passed);
                 Command::Report(Box::new(passed))
             }
             (1, Some(grant)) => {
                 let limit = interrupted(Interruption::UsageLimit);
-                Command::Report(Box::new(report_of(&self.engine, &grant, limit)))
+                Command::Report(Box::new(grant.report(self.engine.id().clone(), limit)))
             }
             (2, Some(grant)) => {
                 let outcome = Outcome::Question { text: "which?".to_owned() };
-                Command::Report(Box::new(report_of(&self.engine, &grant, outcome)))
+                Command::Report(Box::new(grant.report(self.engine.id().clone(), outcome)))
             }
             (3, Some(Grant { number: task, token, .. })) => Command::Stopped { task, token },
             (4, _) => match self.later.first() {

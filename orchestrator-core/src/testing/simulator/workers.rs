@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::checks::Check;
 use super::plans::GPU;
-use super::{World, candidate, interrupted, report_of};
+use super::{World, candidate, interrupted};
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::Engine;
 use crate::id::{ChangeId, FencingToken, PoolName, RunId, TaskId, TaskNo};
@@ -98,7 +98,7 @@ impl World {
     pub(super) fn work(&mut self, grant: &Grant) -> Result<Option<StageReport>, String> {
         let kind =
             self.engine.pipeline(&grant.task).and_then(|p| p.stage(grant.stage)).map(|s| s.kind);
-        let mut report = report_of(&self.engine, grant, Outcome::Passed);
+        let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
         if let Some(intent) = &grant.intent
             && self.merged.get(&grant.task) == Some(&intent.merged)
         {
@@ -193,7 +193,7 @@ impl World {
     /// A holder's result names something that its lease is not for, or nothing that there is.
     pub(super) fn answer_amiss(&mut self) -> Check {
         let Some(grant) = self.grants.first().cloned() else { return Ok(()) };
-        let mut report = report_of(&self.engine, &grant, Outcome::Passed);
+        let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
         match self.dice.below(4) {
             0 => report.stage = report.stage.wrapping_add(1),
             1 => report.attempt += 1,
@@ -258,7 +258,7 @@ impl World {
             let at = self.grants.iter().position(|grant| grant.token == token);
             if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
                 // Its holder may still say something, before it is stopped or long after.
-                let mut late = report_of(&self.engine, &grant, Outcome::Passed);
+                let mut late = grant.report(self.engine.id().clone(), Outcome::Passed);
                 late.cost = Cost::Known(Usd(u64::from(self.dice.below(9_000_000))));
                 self.sent.push(late.clone());
                 if self.dice.once_in(3) {
