@@ -49,9 +49,11 @@ async fn record() {
     Arc::into_inner(store).unwrap().close().await;
     fs::copy(fixture.path(), path).unwrap();
 }
+
 /// A file of format 1, as the program wrote that had no other; its tasks stand in the order of their
 /// numbers.
 const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
+const FORMAT_3: &[u8] = include_bytes!("../data/format-3.db");
 
 /// Every value of every table of format 1.
 fn values(conn: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
@@ -66,38 +68,43 @@ fn values(conn: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_of_format_1_becomes_one_of_this_format_with_all_that_is_in_it() {
-    let fixture = TempStore::new();
-    fs::write(fixture.path(), FORMAT_1).unwrap();
-    let before = values(&fixture.shell());
-    assert!(before.iter().all(|(table, rows)| !rows.is_empty() || table == "plans"), "{before:?}");
+async fn a_file_of_an_older_format_becomes_one_of_this_format_with_all_that_is_in_it() {
+    for (format, tasks) in [(FORMAT_1, 45), (FORMAT_3, 47)] {
+        let fixture = TempStore::new();
+        fs::write(fixture.path(), format).unwrap();
+        let before = values(&fixture.shell());
+        assert!(
+            before.iter().all(|(table, rows)| !rows.is_empty() || table == "plans"),
+            "{before:?}"
+        );
 
-    let store = fixture.sqlite().await;
-    let mut after = values(&fixture.shell());
-    for ((_, now), (_, then)) in after.iter_mut().zip(&before) {
-        // Columns that came later stand behind those that were there.
-        now.iter_mut().zip(then).for_each(|(now, then)| now.truncate(then.len()));
+        let store = fixture.sqlite().await;
+        let mut after = values(&fixture.shell());
+        for ((_, now), (_, then)) in after.iter_mut().zip(&before) {
+            // Columns that came later stand behind those that were there.
+            now.iter_mut().zip(then).for_each(|(now, then)| now.truncate(then.len()));
+        }
+        assert_eq!(after, before, "what was there is as it was");
+        let run = run_id("all");
+        assert_eq!(store.runs().await.unwrap(), [run.clone(), run_id("r")]);
+        let loaded = store.load(&run).await.unwrap().unwrap();
+        let names: Vec<_> = loaded.tasks.iter().take(2).map(|task| task.id.as_str()).collect();
+        assert_eq!((loaded.seq, loaded.tasks.len(), names), (Seq(1), tasks, vec!["full", "plain"]));
+        let blob = store.blob(&run, &BlobHash::of(b"a blob")).await.unwrap();
+        assert_eq!(blob.as_deref(), Some(&b"a blob"[..]));
+        let create = CommandId::parse("create").unwrap();
+        assert!(store.answer(&run, &create).await.unwrap().is_some());
+        // The other run was made by a driver: its records are still what its log says.
+        let faults = store.doctor().await.unwrap().faults;
+        let others = |fault: &FileFault| !fault.to_string().contains("run `all`");
+        assert!(!faults.iter().any(others), "{faults:?}");
+
+        // It goes on as any other file, and opens again.
+        let at = store.commit(&run_id("new"), &first_commit("new", "c")).await.unwrap();
+        store.close().await;
+        let again = fixture.sqlite().await;
+        assert_eq!(again.header(&run_id("new")).await.unwrap().map(|(seq, _)| seq), Some(at));
     }
-    assert_eq!(after, before, "what was there is as it was");
-    let run = run_id("all");
-    assert_eq!(store.runs().await.unwrap(), [run.clone(), run_id("r")]);
-    let loaded = store.load(&run).await.unwrap().unwrap();
-    let names: Vec<_> = loaded.tasks.iter().take(2).map(|task| task.id.as_str()).collect();
-    assert_eq!((loaded.seq, loaded.tasks.len(), names), (Seq(1), 45, vec!["full", "plain"]));
-    let blob = store.blob(&run, &BlobHash::of(b"a blob")).await.unwrap();
-    assert_eq!(blob.as_deref(), Some(&b"a blob"[..]));
-    let create = CommandId::parse("create").unwrap();
-    assert!(store.answer(&run, &create).await.unwrap().is_some());
-    // The other run was made by a driver: its records are still what its log says.
-    let faults = store.doctor().await.unwrap().faults;
-    let others = |fault: &FileFault| !fault.to_string().contains("run `all`");
-    assert!(!faults.iter().any(others), "{faults:?}");
-
-    // It goes on as any other file, and opens again.
-    let at = store.commit(&run_id("new"), &first_commit("new", "c")).await.unwrap();
-    store.close().await;
-    let again = fixture.sqlite().await;
-    assert_eq!(again.header(&run_id("new")).await.unwrap().map(|(seq, _)| seq), Some(at));
 }
 
 /// Whether a step is broken off by a full disk or a kill: the file has one of the two formats.

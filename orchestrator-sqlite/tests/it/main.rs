@@ -12,5 +12,6 @@ mod full;
 mod growth;
 mod owners;
 mod processes;
+mod shell;
 mod simulation;
 mod support;
