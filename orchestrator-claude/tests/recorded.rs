@@ -47,6 +47,7 @@ fn usage_limit(resets_at_s: u64, window: &str) -> Class {
 fn every_recorded_ending_is_put_into_its_class_in_both_versions() {
     let cases: &[(&str, i32, Class)] = &[
         ("sigterm_bash", 143, Class::Killed),
+        ("sigint_api", 0, Class::Malformed),
         ("429_plain_retries2", 1, Class::RateLimited),
         ("529_retries2", 1, Class::Overloaded),
         ("500_retries2", 1, Class::Overloaded),
@@ -66,7 +67,7 @@ fn every_recorded_ending_is_put_into_its_class_in_both_versions() {
         ("prompt_too_long", 1, Class::Unservable(Unservable::PromptTooLong)),
         ("refusal", 1, Class::Unservable(Unservable::Refusal)),
         ("max_tokens", 1, Class::Unservable(Unservable::AnswerTooLong)),
-        ("400_other", 1, Class::Unservable(Unservable::Invalid)),
+        ("400_other", 1, Class::Failed),
         ("sigint_bash", 0, Class::Failed),
         ("empty_content", 0, Class::Suspicious(Doubt::EmptyAnswer)),
         ("529_twice_then_ok", 0, Class::Success),
@@ -94,8 +95,7 @@ fn each_of_the_sixteen_classes_has_a_recorded_ending_in_both_versions() {
             Ending { stopped: Some(Stop::WallLimit), ..ending(&killed, 143) },
             Ending { stderr, ..ending(&gone, 1) },
             ending(&killed, 143),
-            // Its last message came, and then nothing more, with an exit code of its own.
-            ending(&killed, 0),
+            ending(&of("sigint_api"), 0),
             ending(&of("429_unified_oauth"), 1),
             ending(&of("529_retries2"), 1),
             ending(&of("401_retries1"), 1),

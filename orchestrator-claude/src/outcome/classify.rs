@@ -1,140 +1,228 @@
-//! The order of the tests.
+//! The tests in their order, one function for each row of the table.
+//!
+//! A row looks only at what it names; that none before it held is all that it may take for granted.
 
 use super::{Class, Doubt, Ending, Exit, Limit, Refusal, Stop, Unservable};
-use crate::stream::{Final, Transcript};
+use crate::stream::Final;
+
+/// A row: the class, when its test holds.
+type Row = fn(&Ending<'_>) -> Option<Class>;
+
+/// All rows but the last, which is [`Class::Success`].
+const ROWS: [Row; 15] = [
+    stopped,
+    refused,
+    killed,
+    malformed,
+    throttled,
+    overloaded,
+    locked_out,
+    unknown_model,
+    unreachable,
+    limited,
+    unservable,
+    failed,
+    blocked,
+    unstructured,
+    doubted,
+];
 
 /// Puts an ending into its class.
 #[must_use]
 pub fn classify(ending: &Ending<'_>) -> Class {
-    if let Some(stop) = ending.stopped {
-        return Class::Stopped(stop);
-    }
-    let Some(last) = ending.transcript.last() else { return without_final(ending) };
-    // With stream output, a conversation that is not there is told in a final line as well.
-    let never_began = ending.transcript.version().is_none() && last.turns == Some(0);
-    if never_began && last.is_error {
-        return without_final(ending);
-    }
-    if ending.transcript.is_last_line_torn() && !ending.was_ended_late {
-        return Class::Malformed;
-    }
-    if let Some(class) = of_service(last, ending.transcript) {
-        return class;
-    }
-    if let Some(class) = of_run(last) {
-        return class;
-    }
-    of_success(ending, last)
+    ROWS.iter().find_map(|row| row(ending)).unwrap_or(Class::Success)
 }
 
-fn without_final(ending: &Ending<'_>) -> Class {
-    match ending.exit {
-        Exit::NotStarted { .. } => Class::Refused(Refusal::NotStarted),
-        Exit::Code(1) if !ending.stderr.trim().is_empty() => {
-            let gone = ["No conversation found", "--resume requires a valid session ID"];
-            if gone.iter().any(|words| ending.stderr.contains(words)) {
-                Class::Refused(Refusal::NoConversation)
-            } else {
-                Class::Refused(Refusal::SetUp)
-            }
-        }
-        // What a shell makes of SIGHUP, SIGKILL and SIGTERM; the program itself ends so on two.
-        Exit::Code(129 | 137 | 143) | Exit::Signal(_) => Class::Killed,
-        Exit::Code(_) | Exit::Unknown => Class::Malformed,
-    }
+/// 1: this side ended it.
+fn stopped(ending: &Ending<'_>) -> Option<Class> {
+    ending.stopped.map(Class::Stopped)
 }
 
-/// Failures of the model's service. Structured fields come first; texts are the last resort, since
-/// their wording changes between versions.
-fn of_service(last: &Final, transcript: &Transcript) -> Option<Class> {
-    if !last.is_error {
+/// 2: it could not be started, or said on standard error why it would not.
+fn refused(ending: &Ending<'_>) -> Option<Class> {
+    if let Exit::NotStarted { .. } = ending.exit {
+        return Some(Class::Refused(Refusal::NotStarted));
+    }
+    let last = ending.transcript.last();
+    // With stream output, a conversation that is not there is told in a final line as well: one of a
+    // run that never began.
+    let never_began = |last: &Final| {
+        last.subtype == DURING_EXECUTION
+            && last.turns == Some(0)
+            && ending.transcript.version().is_none()
+    };
+    let says_why = ending.exit == Exit::Code(1) && !ending.stderr.trim().is_empty();
+    if !says_why || !last.is_none_or(never_began) {
         return None;
     }
-    let error = last.error.as_deref().unwrap_or_default();
-    let text = last.result.as_deref().unwrap_or_default();
-    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    if error == "rate_limit" || last.api_status == Some(429) {
-        return Some(match transcript.limit() {
-            Some(limit) if limit.is_rejected => {
-                Class::UsageLimit { resets_at: limit.resets_at, window: limit.window.clone() }
-            }
-            _ => Class::RateLimited,
-        });
+    let gone = ["No conversation found", "--resume requires a valid session ID"];
+    let is_gone = gone.iter().any(|words| ending.stderr.contains(words));
+    Some(Class::Refused(if is_gone { Refusal::NoConversation } else { Refusal::SetUp }))
+}
+
+/// 3: a signal that nobody here sent ended it.
+fn killed(ending: &Ending<'_>) -> Option<Class> {
+    let by_signal = match ending.exit {
+        // What a shell makes of SIGHUP, SIGKILL and SIGTERM; the program itself ends so on two of
+        // them, once it has begun.
+        Exit::Code(code) => matches!(code, 129 | 137 | 143),
+        Exit::Signal(signal) => matches!(signal, 1 | 9 | 15),
+        Exit::NotStarted { .. } | Exit::Unknown => false,
+    };
+    (ending.transcript.last().is_none() && by_signal).then_some(Class::Killed)
+}
+
+/// 4: it ended without a final line, or in the middle of a line.
+fn malformed(ending: &Ending<'_>) -> Option<Class> {
+    // What this side cut off after the final line was not waited for.
+    let is_cut = ending.transcript.is_last_line_torn() && !ending.was_ended_late;
+    (ending.transcript.last().is_none() || is_cut).then_some(Class::Malformed)
+}
+
+/// The final line of a failure.
+fn failure<'a>(ending: &Ending<'a>) -> Option<&'a Final> {
+    ending.transcript.last().filter(|last| last.is_error)
+}
+
+impl Final {
+    /// Whether the model's last message carried one of these errors.
+    fn erred(&self, words: &[&str]) -> bool {
+        self.error.as_deref().is_some_and(|error| words.contains(&error))
     }
-    if error == "overloaded"
+
+    /// Whether the text for people holds one of these: the last resort, since the wording changes
+    /// between versions.
+    fn says(&self, words: &[&str]) -> bool {
+        self.result.as_deref().is_some_and(|text| words.iter().any(|word| text.contains(word)))
+    }
+
+    fn has_status(&self, statuses: &[u64]) -> bool {
+        self.api_status.is_some_and(|status| statuses.contains(&status))
+    }
+}
+
+/// 5: the account's usage window is used up, or the service asks to slow down.
+fn throttled(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending)?;
+    if !last.erred(&["rate_limit"]) && !last.has_status(&[429]) {
+        return None;
+    }
+    Some(match ending.transcript.limit() {
+        Some(limit) if limit.is_rejected => {
+            Class::UsageLimit { resets_at: limit.resets_at, window: limit.window.clone() }
+        }
+        _ => Class::RateLimited,
+    })
+}
+
+/// 6: the service is overloaded or failing.
+fn overloaded(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending)?;
+    let holds = last.erred(&["overloaded"])
         || last.api_status.is_some_and(|status| (500..600).contains(&status))
-        || says(&["Overloaded"])
-    {
-        return Some(Class::Overloaded);
-    }
-    if error == "billing_error"
-        || last.api_status == Some(402)
-        || says(&["Credit balance is too low"])
-    {
+        || last.says(&["Overloaded"]);
+    holds.then_some(Class::Overloaded)
+}
+
+/// 7: signing in failed, or the account cannot pay.
+fn locked_out(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending)?;
+    let cannot_pay = last.erred(&["billing_error"])
+        || last.has_status(&[402])
+        || last.says(&["Credit balance is too low"]);
+    if cannot_pay {
         return Some(Class::Billing);
     }
-    if matches!(error, "authentication_failed" | "oauth_org_not_allowed")
-        || matches!(last.api_status, Some(401 | 403))
-        || says(&["Not logged in", "Invalid API key"])
-    {
-        return Some(Class::Auth);
-    }
-    if error == "model_not_found" || last.api_status == Some(404) {
-        return Some(Class::UnknownModel);
-    }
-    let unreachable = matches!(error, "server_error" | "unknown")
-        || says(&[
+    let is_signed_out = last.erred(&["authentication_failed", "oauth_org_not_allowed"])
+        || last.has_status(&[401, 403])
+        || last.says(&["Not logged in", "Invalid API key"]);
+    is_signed_out.then_some(Class::Auth)
+}
+
+/// 8: there is no such model for this account.
+fn unknown_model(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending)?;
+    (last.erred(&["model_not_found"]) || last.has_status(&[404])).then_some(Class::UnknownModel)
+}
+
+/// 9: the service cannot be reached, so that there is no status.
+fn unreachable(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending).filter(|last| last.api_status.is_none())?;
+    let holds = last.erred(&["server_error", "unknown"])
+        || last.says(&[
             "Connection refused",
             "Connection dropped",
+            // What 2.1.197 says of both.
             "Unable to connect to API",
             "Can't reach the API server",
             "Request timed out",
             "empty or malformed response",
         ]);
-    (last.api_status.is_none() && unreachable).then_some(Class::Network)
+    holds.then_some(Class::Network)
 }
 
-/// Endings of the run itself that are no success.
-fn of_run(last: &Final) -> Option<Class> {
-    match last.subtype.as_str() {
-        "error_max_turns" => return Some(Class::Limit(Limit::Turns)),
-        "error_max_budget_usd" => return Some(Class::Limit(Limit::Budget)),
-        "error_max_structured_output_retries" => return Some(Class::Limit(Limit::Structure)),
-        "error_during_execution" => return Some(Class::Failed),
-        _ => {}
-    }
-    if !last.is_error {
-        return None;
-    }
-    let is_too_long = last.terminal_reason.as_deref() == Some("prompt_too_long")
-        || last.result.as_deref().is_some_and(|text| text.contains("Prompt is too long"));
-    Some(if is_too_long {
-        Class::Unservable(Unservable::PromptTooLong)
+/// 10: a limit of the run was reached.
+fn limited(ending: &Ending<'_>) -> Option<Class> {
+    Some(Class::Limit(match ending.transcript.last()?.subtype.as_str() {
+        "error_max_turns" => Limit::Turns,
+        "error_max_budget_usd" => Limit::Budget,
+        "error_max_structured_output_retries" => Limit::Structure,
+        _ => return None,
+    }))
+}
+
+/// 11: the request itself cannot be served. Of what the service calls invalid only a prompt that is
+/// too long is known to stay so.
+fn unservable(ending: &Ending<'_>) -> Option<Class> {
+    let last = failure(ending)?;
+    let is_too_long = last.has_status(&[400])
+        && (last.terminal_reason.as_deref() == Some("prompt_too_long")
+            || last.says(&["Prompt is too long"]));
+    if is_too_long {
+        Some(Class::Unservable(Unservable::PromptTooLong))
     } else if last.stop_reason.as_deref() == Some("refusal") {
-        Class::Unservable(Unservable::Refusal)
-    } else if last.error.as_deref() == Some("max_output_tokens") {
-        Class::Unservable(Unservable::AnswerTooLong)
-    } else if last.api_status == Some(400) {
-        Class::Unservable(Unservable::Invalid)
+        Some(Class::Unservable(Unservable::Refusal))
+    } else if last.erred(&["max_output_tokens"]) {
+        Some(Class::Unservable(Unservable::AnswerTooLong))
     } else {
-        Class::Failed
-    })
+        None
+    }
 }
 
-fn of_success(ending: &Ending<'_>, last: &Final) -> Class {
-    if ending.question.is_some() {
-        return Class::Blocked;
+/// The subtype of a run that broke off.
+const DURING_EXECUTION: &str = "error_during_execution";
+
+/// 12: it failed in another way.
+fn failed(ending: &Ending<'_>) -> Option<Class> {
+    let last = ending.transcript.last()?;
+    (last.is_error || last.subtype == DURING_EXECUTION).then_some(Class::Failed)
+}
+
+/// 13: the agent left a question.
+fn blocked(ending: &Ending<'_>) -> Option<Class> {
+    ending.question.map(|_| Class::Blocked)
+}
+
+/// 14: the answer is not in the form that was asked for.
+fn unstructured(ending: &Ending<'_>) -> Option<Class> {
+    let is_missing = ending.transcript.last()?.structured.is_none();
+    (ending.wants_structure && is_missing).then_some(Class::Unstructured)
+}
+
+/// 15: it says that it succeeded, and there is reason to doubt it.
+fn doubted(ending: &Ending<'_>) -> Option<Class> {
+    let last = ending.transcript.last()?;
+    let is_empty = match last.result.as_deref() {
+        Some(text) => text.is_empty(),
+        // An answer in the form that was asked for needs no text beside it.
+        None => last.structured.is_none(),
+    };
+    if is_empty {
+        return Some(Class::Suspicious(Doubt::EmptyAnswer));
     }
-    if ending.wants_structure && last.structured.is_none() {
-        return Class::Unstructured;
-    }
-    if last.result.as_deref().unwrap_or_default().is_empty() && last.structured.is_none() {
-        return Class::Suspicious(Doubt::EmptyAnswer);
-    }
-    if ending.transcript.denials().next().is_some() && ending.has_changes == Some(false) {
-        return Class::Suspicious(Doubt::DeniedWithoutChange);
-    }
-    Class::Success
+    let was_denied = ending.transcript.denials().next().is_some();
+    (was_denied && ending.has_changes == Some(false))
+        .then_some(Class::Suspicious(Doubt::DeniedWithoutChange))
 }
 
 impl Stop {

@@ -87,7 +87,6 @@ fn unservable(why: Unservable, told: &Told<'_>) -> String {
         }
         Unservable::Refusal => "the model refused: rephrase the task, or give it to another model",
         Unservable::AnswerTooLong => "the answer is longer than the model can give: split the task",
-        Unservable::Invalid => "the model's service calls the request invalid",
     };
     format!("{hint}: {}", told.message)
 }

@@ -181,8 +181,6 @@ pub enum Unservable {
     Refusal,
     /// The answer is longer than the model can give.
     AnswerTooLong,
-    /// The service calls the request invalid.
-    Invalid,
 }
 
 /// Why a success is doubted.

@@ -22,7 +22,7 @@ use crate::check::{self, Checked, SetupFault};
 use crate::claude::Claude;
 use crate::config::ClaudeConfig;
 use crate::memory::Memory;
-use crate::outcome::{Class, Limit, Stop};
+use crate::outcome::{Class, Limit, Stop, Unservable};
 use crate::prompt::{ChangeText, Document, Values};
 use crate::unready::Unready;
 use crate::verdict::{self, VerdictError};
@@ -324,6 +324,10 @@ impl Asked {
                 }
             }
             Class::Limit(Limit::Structure) => Answered::Unreadable(VerdictError::Missing),
+            // An answer that the model could not bring to its end is a verdict cut short.
+            Class::Unservable(Unservable::AnswerTooLong) => {
+                Answered::Unreadable(VerdictError::Truncated)
+            }
             // The change is not to blame for a review that does not come to an end.
             Class::Limit(Limit::Turns | Limit::Budget)
             | Class::Stopped(Stop::Repeats | Stop::Budget) => ended(Outcome::Fatal {
@@ -346,7 +350,7 @@ impl Asked {
             | Class::Billing
             | Class::UnknownModel
             | Class::Network
-            | Class::Unservable(_)
+            | Class::Unservable(Unservable::PromptTooLong | Unservable::Refusal)
             | Class::Failed
             | Class::Blocked => ended(called.outcome(question.cx, finish, None)),
         }

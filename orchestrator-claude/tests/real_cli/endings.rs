@@ -1,26 +1,37 @@
 //! Each way in which the real program can be brought to end, and the class that it is put into.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
 use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner};
 use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
-use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd};
+use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd, Verdict};
 use orchestrator_process::{
     Confinement, Confiner as _, Environment, LocalConfiner, Sandbox, SandboxMode,
 };
 use serde_json::{Value, json};
 
+use crate::record::{is_recording, record};
 use crate::support::{Place, change};
 use crate::{interrupted, set_up};
 
-/// The class that the record of the stage's first run names.
-fn class(place: &Place) -> String {
+/// What the record of the stage's first run says.
+fn noted(place: &Place) -> Value {
     let record = std::fs::read_to_string(place.cx.dir.join("run.json")).unwrap();
-    let record: Value = serde_json::from_str(&record).unwrap();
-    record["class"].as_str().unwrap().to_owned()
+    serde_json::from_str(&record).unwrap()
+}
+
+/// The class that it names.
+fn class(place: &Place) -> String {
+    noted(place)["class"].as_str().unwrap().to_owned()
+}
+
+/// How its process ended.
+fn exit(place: &Place) -> String {
+    noted(place)["exit"].as_str().unwrap().to_owned()
 }
 
 fn bash(command: &str) -> Reply {
@@ -45,6 +56,10 @@ struct Scene {
 
 fn is_fatal(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Fatal { .. })
+}
+
+fn is_crash(outcome: &Outcome) -> bool {
+    interrupted(outcome) == Some(Interruption::Crashed)
 }
 
 fn is_network(outcome: &Outcome) -> bool {
@@ -94,12 +109,8 @@ fn scenes() -> Vec<Scene> {
             "Unservable(AnswerTooLong)",
             is_fatal,
         ),
-        scene(
-            "invalid",
-            Reply::error(400).saying("no such field"),
-            "Unservable(Invalid)",
-            is_fatal,
-        ),
+        scene("invalid", Reply::error(400).saying("no such field"), "Failed", is_crash),
+        scene("unprocessable", Reply::error(422), "Failed", is_crash),
         scene("empty", Reply::empty(), "Suspicious(EmptyAnswer)", |outcome| {
             *outcome == Outcome::Passed
         }),
@@ -216,6 +227,21 @@ async fn a_verdict_that_is_never_as_asked_for_is_a_rejection() {
 }
 
 #[tokio::test]
+async fn a_verdict_that_is_cut_off_is_asked_for_once_more_and_then_a_rejection() {
+    let cut = Reply::text("{\"verdict\": \"APPROVE\", \"findi").stopping("max_tokens");
+    let rules = vec![Rule::new(cut)];
+    let Some((place, api, config)) = set_up(StageKind::Review, "cut", rules) else { return };
+    let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
+    assert_eq!(class(&place), "Unservable(AnswerTooLong)");
+    let judgement = review.judgement.unwrap();
+    assert_eq!(judgement.verdict, Verdict::Reject);
+    assert!(judgement.feedback().contains("ends in the middle of a verdict"), "{judgement:?}");
+    let asked = api.requests();
+    assert!(asked.last().unwrap().body.to_string().contains("could not be read"));
+    assert!(place.cx.dir.join("run-2.json").exists() && !place.cx.dir.join("run-3.json").exists());
+}
+
+#[tokio::test]
 async fn a_set_up_that_the_program_refuses_is_fatal() {
     let Some((place, _api, mut config)) = set_up(StageKind::Run, "option", Vec::new()) else {
         return;
@@ -226,16 +252,36 @@ async fn a_set_up_that_the_program_refuses_is_fatal() {
     assert_eq!(end.cost, Cost::NONE);
 }
 
-/// Sends a signal to the program once a command of its agent runs.
-async fn signalled(signal: &str, task: &str) -> Option<(String, Outcome)> {
-    let rules = vec![Rule::new(bash("touch started; tail -f /dev/null"))];
-    let (mut place, _api, mut config) = set_up(StageKind::Run, task, rules)?;
+/// When a program gets a signal.
+#[derive(Clone, Copy)]
+enum When {
+    /// While a command of its agent runs.
+    Works,
+    /// While it waits for an answer of the service.
+    Waits,
+}
+
+/// Sends a signal to the program; gives its place and how the stage ended.
+async fn signalled(signal: &str, task: &str, when: When) -> Option<(Place, Outcome)> {
+    let reply = match when {
+        When::Works => bash("touch started; tail -f /dev/null"),
+        When::Waits => Reply::hang(),
+    };
+    let (mut place, api, mut config) = set_up(StageKind::Run, task, vec![Rule::new(reply)])?;
     config.policy = Policy::sandboxed();
-    let (said, started) = (std::sync::Arc::clone(&place.said), place.file("started"));
+    let (said, started) = (Arc::clone(&place.said), place.file("started"));
     let signal = signal.to_owned();
-    let killer = tokio::spawn(async move {
-        while !started.exists() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let killer = tokio::task::spawn_blocking(move || {
+        let has_begun = || match when {
+            When::Works => started.exists(),
+            When::Waits => !api.requests().is_empty(),
+        };
+        while !has_begun() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        if is_recording() {
+            // What comes at once is not what a person sees who presses a key after a while.
+            std::thread::sleep(Duration::from_secs(5));
         }
         let pid = said.lock().unwrap().iter().find_map(|it| {
             if let ActivityKind::Started { pid, .. } = it { Some(*pid) } else { None }
@@ -243,22 +289,53 @@ async fn signalled(signal: &str, task: &str) -> Option<(String, Outcome)> {
         let mut kill = std::process::Command::new("kill");
         let killed = kill.args([signal, pid.unwrap().to_string()]).status().unwrap();
         assert!(killed.success());
+        // It answers nothing until then.
+        api
     });
     place.cx.stage.timeout = Duration::from_secs(40);
     let end = ClaudeRunner::new(config).run(&place.cx).await;
-    killer.await.unwrap();
+    drop(killer.await.unwrap());
     // The command that it had started would live on, and does not.
     assert!(place.processes().is_empty(), "{:?}", place.processes());
-    Some((class(&place), end.outcome))
+    Some((place, end.outcome))
 }
 
 #[tokio::test]
 async fn a_program_that_somebody_kills_is_interrupted_and_its_commands_end_with_it() {
     for (signal, task) in [("-KILL", "killed"), ("-TERM", "terminated")] {
-        let Some((class, outcome)) = signalled(signal, task).await else { return };
-        assert_eq!(class, "Killed", "{signal}");
+        let Some((place, outcome)) = signalled(signal, task, When::Works).await else { return };
+        assert_eq!(class(&place), "Killed", "{signal}");
         assert_eq!(interrupted(&outcome), Some(Interruption::Killed), "{signal}");
     }
+}
+
+#[tokio::test]
+async fn a_program_that_breaks_down_says_nothing_and_is_not_believed() {
+    let Some((place, outcome)) = signalled("-QUIT", "breaks", When::Waits).await else { return };
+    assert_eq!(class(&place), "Malformed", "{}", exit(&place));
+    assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
+}
+
+#[tokio::test]
+async fn an_exit_code_of_0_after_an_interrupt_is_no_success() {
+    let Some((place, outcome)) = signalled("-INT", "waits", When::Waits).await else { return };
+    assert_eq!(exit(&place), "Code(0)");
+    // The moment decides whether it still writes a final line; it mostly does soon after it has sent
+    // its request, and not when it has waited for seconds.
+    let output = std::fs::read_to_string(place.cx.dir.join("stdout.jsonl")).unwrap();
+    let has_final_line = output.contains(r#""type":"result""#);
+    assert_eq!(class(&place), if has_final_line { "Failed" } else { "Malformed" });
+    assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
+    if !has_final_line {
+        record(&place, "sigint_api");
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_interrupted_at_its_work_says_that_it_broke_off() {
+    let Some((place, outcome)) = signalled("-INT", "works", When::Works).await else { return };
+    assert_eq!(class(&place), "Failed");
+    assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@
 
 mod endings;
 mod many;
+mod record;
 #[path = "../support/mod.rs"]
 mod support;
 
