@@ -96,15 +96,15 @@ impl Board {
                 let again = "goes back with the feedback";
                 (Tone::Warn, format!("rejected   {} · {stage}{cost}: {again}", name(task)))
             }
+            EventKind::Suspended { task, token, until, .. } => {
+                let wait = span(orchestrator_core::millis(until.since(at)));
+                let stage = self.stage(*token);
+                let text = format!("waits      {} · {stage}: asked again in {wait}", name(task));
+                (Tone::Quiet, text)
+            }
             EventKind::Interrupted { task, token, reason, until, .. } => {
-                let (stage, wait) = (self.stage(*token), until.since(at));
-                let again = if *reason == Interruption::Cancelled {
-                    "it is given up".to_owned()
-                } else if wait.is_zero() {
-                    "again as soon as there is room".to_owned()
-                } else {
-                    format!("again in {}", span(orchestrator_core::millis(wait)))
-                };
+                let stage = self.stage(*token);
+                let again = again(*reason, until.since(at));
                 (Tone::Warn, format!("broken off {} · {stage}: {reason}; {again}", name(task)))
             }
             EventKind::Stopping { task, token, reason } => {
@@ -155,6 +155,17 @@ impl Board {
 }
 
 /// What a person asked for.
+/// When a stage that was broken off is carried out again.
+fn again(reason: Interruption, wait: std::time::Duration) -> String {
+    if reason == Interruption::Cancelled {
+        "it is given up".to_owned()
+    } else if wait.is_zero() {
+        "again as soon as there is room".to_owned()
+    } else {
+        format!("again in {}", span(orchestrator_core::millis(wait)))
+    }
+}
+
 fn asked(what: &str, task: &TaskId, actor: &str, reason: &str) -> (Tone, String) {
     (Tone::Plain, format!("{what:<10} {}: {}", name(task), by(actor, reason)))
 }
@@ -197,6 +208,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         | EventKind::Granted { .. }
         | EventKind::Passed { .. }
         | EventKind::Rejected { .. }
+        | EventKind::Suspended { .. }
         | EventKind::Interrupted { .. }
         | EventKind::Stopping { .. }
         | EventKind::Cancelling { .. }

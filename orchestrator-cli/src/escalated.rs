@@ -94,9 +94,11 @@ impl Page<'_> {
     fn cause(&self, text: &mut String, escalation: &Escalation) {
         let title = match escalation.cause {
             Cause::Question => "The question",
-            Cause::RetriesUsed | Cause::SameFailure => "The last failure",
+            Cause::RetriesUsed | Cause::SameFailure | Cause::RoundsUsed => "The last failure",
             Cause::Fatal => "The error",
-            Cause::InterruptionsUsed | Cause::DispatchesUsed => "What happened last",
+            Cause::InterruptionsUsed | Cause::DispatchesUsed | Cause::DeferralsUsed => {
+                "What happened last"
+            }
         };
         add_line(text, format_args!("### {title}\n"));
         let known = escalation.text.as_ref().and_then(|hash| self.history.texts.get(hash));
@@ -197,10 +199,11 @@ impl Page<'_> {
         text.push_str("\n### How to go on\n\n");
         let first = match cause {
             Cause::Question => format!("Answer the question {}", self.advice.answer),
-            Cause::RetriesUsed | Cause::SameFailure => {
+            Cause::RetriesUsed | Cause::SameFailure | Cause::RoundsUsed => {
                 format!("Find out what the agent does not know, and say it {}", self.advice.answer)
             }
             Cause::Fatal => "Mend what the error names".to_owned(),
+            Cause::DeferralsUsed => "Find out why its gate did not open".to_owned(),
             Cause::InterruptionsUsed | Cause::DispatchesUsed => {
                 "Find out what ended its stages (their logs are in the run's folder)".to_owned()
             }

@@ -158,6 +158,7 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::Granted { .. }
         | EventKind::Passed { .. }
         | EventKind::Rejected { .. }
+        | EventKind::Suspended { .. }
         | EventKind::Interrupted { .. }
         | EventKind::Stopping { .. }
         | EventKind::Cancelling { .. }

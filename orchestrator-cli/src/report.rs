@@ -1,7 +1,7 @@
 //! What a run came to, for programs and in a few lines for people.
 
 use orchestrator_core::{
-    Completion, Engine, EventKind, InvalidSnapshot, Phase, StageKind, StoredEvent, TaskRecord,
+    Completion, Engine, EventKind, InvalidSnapshot, Phase, StoredEvent, TaskRecord,
 };
 use owo_colors::{OwoColorize as _, Style};
 use serde::{Deserialize, Serialize};
@@ -343,10 +343,7 @@ fn agent_runs(engine: &Engine, events: &[StoredEvent]) -> u32 {
     let starts_agent = |event: &&StoredEvent| {
         let EventKind::Granted { task, stage, .. } = &event.event.kind else { return false };
         let stage = engine.pipeline(task).and_then(|pipeline| pipeline.stage(*stage));
-        stage.is_some_and(|stage| match stage.kind {
-            StageKind::Run | StageKind::Review => true,
-            StageKind::Verify | StageKind::Integrate => false,
-        })
+        stage.is_some_and(|stage| !stage.kind.is_deterministic())
     };
     u32::try_from(events.iter().filter(starts_agent).count()).unwrap_or(u32::MAX)
 }

@@ -65,6 +65,7 @@ impl Spans {
             EventKind::Rejected { token, cost, .. } => {
                 self.end(*token, "rejected", *cost, Some("rejected"));
             }
+            EventKind::Suspended { token, cost, .. } => self.end(*token, "suspended", *cost, None),
             EventKind::Interrupted { token, cost, reason, .. } => {
                 self.end(*token, "interrupted", *cost, Some(&reason.to_string()));
             }

@@ -67,6 +67,8 @@ struct Task<'a> {
     depends_on: Vec<usize>,
     dependents: Vec<usize>,
     stages: usize,
+    /// How many stages of its present attempt it passed, at least.
+    passed: usize,
     does: Does,
     since: Clocks,
     worked: u64,
@@ -127,6 +129,7 @@ impl<'a> Sweep<'a> {
                     depends_on: named.filter_map(|id| places.get(id).copied()).collect(),
                     dependents: Vec::new(),
                     stages: engine.pipeline(id).map_or(0, |pipeline| pipeline.stages().len()),
+                    passed: 0,
                     does: Does::IsOver,
                     since: Clocks::default(),
                     worked: 0,
@@ -182,9 +185,13 @@ impl<'a> Sweep<'a> {
                 self.settle(*token, *cost);
                 self.passed(task);
             }
-            EventKind::Rejected { task, token, cost, .. } => {
+            EventKind::Rejected { task, token, cost, until, .. } => {
                 self.settle(*token, *cost);
-                self.turn(task, Does::IsReady);
+                self.turn(task, if *until > at { Does::BacksOff } else { Does::IsReady });
+            }
+            EventKind::Suspended { task, token, cost, .. } => {
+                self.settle(*token, *cost);
+                self.turn(task, Does::BacksOff);
             }
             EventKind::Interrupted { task, token, cost, until, reason, .. } => {
                 self.settle(*token, *cost);
@@ -201,6 +208,7 @@ impl<'a> Sweep<'a> {
             EventKind::Resolved { task, how: Resolution::ByHand | Resolution::Skip, .. } => {
                 self.done(task);
             }
+            EventKind::Resolved { task, how: Resolution::Approve, .. } => self.passed(task),
             EventKind::Retried { task, .. } => {
                 if let Some(place) = self.places.get(task).copied() {
                     let next = self.next(place);
@@ -271,11 +279,13 @@ impl<'a> Sweep<'a> {
     }
 
     fn passed(&mut self, id: &TaskId) {
-        let Some(task) = self.places.get(id).and_then(|place| self.tasks.get(*place)) else {
-            return;
-        };
-        let is_last =
-            matches!(task.does, Does::Runs(stage, _) if usize::from(stage) + 1 >= task.stages);
+        let task = self.places.get(id).and_then(|place| self.tasks.get_mut(*place));
+        let Some(task) = task else { return };
+        if let Does::Runs(stage, _) = task.does {
+            task.passed = usize::from(stage);
+        }
+        task.passed += 1;
+        let is_last = task.passed >= task.stages;
         if is_last { self.done(id) } else { self.turn(id, Does::IsReady) }
     }
 

@@ -146,6 +146,20 @@ pub enum EventKind<T = TaskId> {
         candidate: Option<Candidate>,
         /// The agent's conversation.
         session: Option<SessionId>,
+        /// The next attempt begins no sooner than this.
+        #[serde(default)]
+        until: Timestamp,
+    },
+    /// A gate was asked and is not open yet.
+    Suspended {
+        /// The task.
+        task: T,
+        /// The lease.
+        token: FencingToken,
+        /// What was booked for it.
+        cost: Usd,
+        /// It is asked again no sooner than this.
+        until: Timestamp,
     },
     /// A stage ended through no fault of the task.
     Interrupted {
@@ -311,7 +325,8 @@ impl<T> EventKind<T> {
             named: [
                 Granted { stage, attempt, token, owner, hard_stop, reserved },
                 Passed { token, cost, candidate, merged, session },
-                Rejected { token, cost, feedback, signature, restart, candidate, session },
+                Rejected { token, cost, feedback, signature, restart, candidate, session, until },
+                Suspended { token, cost, until },
                 Interrupted { token, cost, reason, until, session },
                 Stopping { token, reason },
                 Escalated { token, cost, cause, text, kept },
@@ -350,6 +365,7 @@ impl<T> EventKind<T> {
             Self::Granted { task, .. }
             | Self::Passed { task, .. }
             | Self::Rejected { task, .. }
+            | Self::Suspended { task, .. }
             | Self::Interrupted { task, .. }
             | Self::Stopping { task, .. }
             | Self::Escalated { task, .. }
@@ -387,6 +403,10 @@ pub enum Resolution {
     ByHand,
     /// What depends on it goes on without it.
     Skip,
+    /// A person says what the stage at which it waits would have said: it passed, and the task goes
+    /// on at the next stage, with as many retries and grants as a new one. Only a stage that judges
+    /// can be passed like that.
+    Approve,
 }
 
 /// Why a result, an announcement or a stop counts for nothing.

@@ -46,7 +46,10 @@ impl Plan {
         for task in &self.tasks {
             let pipeline = self.pipeline_of(task).unwrap_or_default();
             let stages = pipeline.stages();
+            let gates =
+                u32::from(pipeline.has(StageKind::Gate)).saturating_mul(rules.deferrals_max);
             let dispatches = rules.dispatches_max(stages.len(), task.max_retries);
+            let dispatches = dispatches.saturating_add(gates);
             let attempts = u64::from(task.max_retries).saturating_add(1);
             let pass: Usd = stages.iter().map(|stage| stage.cap).sum();
             let most = stages.iter().map(|stage| stage.cap.0).max().unwrap_or(0);
@@ -280,7 +283,7 @@ impl<'a> Drawn<'a> {
         let estimate = self.engine.name(task).and_then(|name| self.engine.spec(name)?.estimate);
         let about = match kind {
             StageKind::Run => estimate.unwrap_or(self.assumed.run),
-            StageKind::Verify => self.assumed.verify,
+            StageKind::Verify | StageKind::Gate => self.assumed.verify,
             StageKind::Review => self.assumed.review,
             StageKind::Integrate => self.assumed.integrate,
         };

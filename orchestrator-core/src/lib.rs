@@ -56,7 +56,8 @@ pub use self::{
         head_and_tail,
     },
     pipeline::{
-        AGENTS, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec, VERIFY,
+        AGENTS, GATES, INTEGRATE, InvalidPipeline, Pipeline, STAGES_MAX, StageKind, StageSpec,
+        VERIFY,
     },
     plan::{
         ESTIMATE_MAX, PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, Plan,
@@ -64,8 +65,8 @@ pub use self::{
     },
     policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{
-        Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, PassedOver, Phase,
-        PlanRef, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
+        Cause, Completion, Counts, Delay, Escalation, Extra, OwnerRecord, ParkReason, PassedOver,
+        Phase, PlanRef, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord, Wait,
     },
     retry::{RetryRules, signature},
     scope::{InvalidScope, SCOPE_PATTERN_BYTES_MAX, SCOPE_PATTERNS_MAX, Scope, ScopeMatcher},

@@ -148,6 +148,12 @@ mutants! {
         "two places count one task's retries, and it gets one more";
     ReviewRejectionIsFree, "P6", "AscendyProject/redteam#87",
         "a round of review and repair spends no retry";
+    GateAskedForEver, "P6", "claude-code#60921",
+        "what waits for something outside waits for ever, and nobody is told";
+    PollSpendsDispatch, "P6", "oban#245",
+        "a task that only waits uses up its starts";
+    RejectionGoesToFirst, "P5", "bors-ng#206",
+        "a rejection throws away what the stages before the one to blame had come to";
     InterruptionSpendsAttempt, "P6", "oban#245, openbot#95",
         "what is not the task's fault spends one of its attempts";
     UsageLimitBurnsInterruptions, "P6", "agenc#29",

@@ -37,6 +37,13 @@ pub enum Outcome {
         /// When it can go on by the wall clock, where that is known.
         retry_at: Option<WallTime>,
     },
+    /// The gate is not open yet; it is asked again later. A stage of another kind that says so
+    /// counts as interrupted.
+    Suspended {
+        /// When to ask again by the wall clock, where that is known; never sooner than the waits of
+        /// [`RetryRules`](crate::RetryRules) allow.
+        poll_at: Option<WallTime>,
+    },
     /// The set-up is at fault, so that trying again would not help; a person mends it.
     Fatal {
         /// What is wrong and what would mend it.

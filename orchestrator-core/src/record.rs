@@ -1,5 +1,6 @@
 //! The records of a run: what a store keeps, and all that an engine needs to go on.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -28,11 +29,16 @@ pub struct TaskRecord {
     pub under_way: bool,
     /// Rejections so far: what the task's retries are spent on.
     pub rejections: u32,
+    /// Rejections by each stage that has a bound of its own for them, in the order of the stages; of
+    /// all others 0, or nothing after the last.
+    pub rounds: Vec<u32>,
     /// Interruptions since the last stage that ended by itself.
     pub interruptions: u32,
+    /// How often its gates were not open.
+    pub deferrals: u32,
     /// Grants so far, of any stage.
     pub dispatches: u32,
-    /// Retries and dispatches that people added to what the plan allows.
+    /// What people added to what the plan allows.
     pub extra: Extra,
     /// The feedback of its rejections, oldest first.
     pub feedback: Vec<BlobHash>,
@@ -69,6 +75,8 @@ pub struct Extra {
     pub retries: u32,
     /// Grants.
     pub dispatches: u32,
+    /// Deferrals.
+    pub deferrals: u32,
 }
 
 /// What a task is doing.
@@ -81,8 +89,8 @@ pub enum Phase {
     Deferred {
         /// That time.
         until: Timestamp,
-        /// What it waits for.
-        why: Interruption,
+        /// Why.
+        why: Wait,
     },
     /// Somebody carries out its stage.
     Leased(Lease),
@@ -99,6 +107,36 @@ pub enum Phase {
     Escalated(Escalation),
     /// A person gave it up.
     Cancelled,
+}
+
+/// Why a task is not granted before a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Wait {
+    /// Its stage was interrupted.
+    Interrupted(Interruption),
+    /// Something else.
+    Other(Delay),
+}
+
+/// A wait that no interruption began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delay {
+    /// Its gate was not open when it was asked last.
+    GateClosed,
+    /// The rules have it wait after a rejection.
+    Rejected,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Interrupted(reason) => reason.fmt(f),
+            Self::Other(Delay::GateClosed) => f.write_str("its gate is not open"),
+            Self::Other(Delay::Rejected) => f.write_str("it was rejected a moment ago"),
+        }
+    }
 }
 
 impl Phase {
@@ -158,6 +196,10 @@ pub enum Cause {
     InterruptionsUsed,
     /// Granted as often as it may be.
     DispatchesUsed,
+    /// Rejected by one stage more often than that may.
+    RoundsUsed,
+    /// A gate was not open as often as it may be asked.
+    DeferralsUsed,
 }
 
 impl Cause {
@@ -171,6 +213,8 @@ impl Cause {
             Self::Fatal => "the set-up is at fault",
             Self::InterruptionsUsed => "interrupted too often in a row",
             Self::DispatchesUsed => "started as often as allowed",
+            Self::RoundsUsed => "rejected by one stage as often as allowed",
+            Self::DeferralsUsed => "its gate did not open in time",
         }
     }
 }

@@ -20,6 +20,16 @@ pub struct RetryRules {
     pub backoff: Duration,
     /// The longest such wait.
     pub backoff_max: Duration,
+    /// The wait after a first rejection, which grows like the other; none, unless said otherwise: the
+    /// next attempt is another one.
+    #[serde(default)]
+    pub rejection_backoff: Duration,
+    /// How often the gates of a task may be found closed before it escalates.
+    #[serde(default = "deferrals_max")]
+    pub deferrals_max: u32,
+    /// The least wait after a gate was first found closed, which grows like the others.
+    #[serde(default = "poll")]
+    pub poll: Duration,
     /// Whether a task that fails twice in a row in the same way escalates, whatever its retries.
     pub same_failure_escalates: bool,
     /// Attempts in a row that fail at their first stage, with none passing it in between, after
@@ -40,6 +50,9 @@ impl Default for RetryRules {
             dispatches_spare: 60,
             backoff: Duration::from_secs(5),
             backoff_max: Duration::from_secs(600),
+            rejection_backoff: Duration::ZERO,
+            deferrals_max: deferrals_max(),
+            poll: poll(),
             same_failure_escalates: true,
             first_stage_failures_max: 5,
             passed_over_max: passed_over_max(),
@@ -53,8 +66,19 @@ const fn passed_over_max() -> u32 {
     32
 }
 
+/// Where nobody says it: two weeks of the longest wait.
+const fn deferrals_max() -> u32 {
+    2_000
+}
+
+/// Where nobody says it.
+const fn poll() -> Duration {
+    Duration::from_secs(30)
+}
+
 impl RetryRules {
-    /// The most grants that a task with so many stages and retries gets.
+    /// The most grants that a task with so many stages and retries gets, without those that found a
+    /// gate closed.
     #[must_use]
     pub fn dispatches_max(&self, stages: usize, retries: u32) -> u32 {
         if is_on(Mutant::DispatchesWithoutBound) {
@@ -68,12 +92,31 @@ impl RetryRules {
     /// and spread over the upper half of the wait by a hash.
     #[must_use]
     pub fn backoff(&self, now: Timestamp, task: &TaskId, interruptions: u32) -> Timestamp {
-        let doublings = interruptions.saturating_sub(1).min(32);
+        self.after(now, task, interruptions, self.backoff)
+    }
+
+    /// When a task that was rejected so many times is tried again.
+    #[must_use]
+    pub fn after_rejection(&self, now: Timestamp, task: &TaskId, rejections: u32) -> Timestamp {
+        if self.rejection_backoff.is_zero() {
+            return now;
+        }
+        self.after(now, task, rejections, self.rejection_backoff)
+    }
+
+    /// When the gate of a task that was found closed so many times is asked again at the earliest.
+    #[must_use]
+    pub fn next_poll(&self, now: Timestamp, task: &TaskId, deferrals: u32) -> Timestamp {
+        self.after(now, task, deferrals, self.poll)
+    }
+
+    fn after(&self, now: Timestamp, task: &TaskId, count: u32, first: Duration) -> Timestamp {
+        let doublings = count.saturating_sub(1).min(32);
         let uncapped = is_on(Mutant::BackoffWithoutCap);
         let cap = if uncapped { u64::MAX } else { millis(self.backoff_max) };
-        let wait = millis(self.backoff).saturating_mul(1_u64 << doublings).min(cap);
+        let wait = millis(first).saturating_mul(1_u64 << doublings).min(cap);
         let half = wait / 2;
-        let spread = hash(self.seed, task.as_str(), interruptions) % (wait - half + 1);
+        let spread = hash(self.seed, task.as_str(), count) % (wait - half + 1);
         now.after(Duration::from_millis(half + spread))
     }
 }

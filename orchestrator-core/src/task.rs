@@ -24,7 +24,7 @@ pub struct TaskSpec {
     pub prompt_template: String,
     /// Free values for the template.
     pub inputs: Map<String, Value>,
-    /// The command that judges it; a pipeline with a verify stage needs one.
+    /// The command that judges it; a verify stage that has no command of its own needs one.
     pub verify: Option<VerifyCommand>,
     /// Rejections after the first attempt before the task escalates.
     pub max_retries: u32,
@@ -82,6 +82,17 @@ pub enum VerifyCommand {
     Shell(String),
     /// A program and its arguments, started without a shell.
     Argv(Vec<String>),
+}
+
+impl VerifyCommand {
+    /// Whether it names no program.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Shell(line) => line.trim().is_empty(),
+            Self::Argv(words) => words.first().is_none_or(String::is_empty),
+        }
+    }
 }
 
 impl fmt::Display for VerifyCommand {

@@ -89,6 +89,10 @@ impl Judge {
 
     async fn judge(&self, cx: &StageContext) -> Result<StageEnd, Trouble> {
         let mut end = self.inner.verify(cx).await;
+        if cx.stage.kind == StageKind::Gate {
+            // It says something of the world, not of the tree.
+            return Ok(end);
+        }
         if self.repeats && cx.stage.kind == StageKind::Integrate && is_rejected(&end) {
             end = self.again(cx, end).await?;
         }
@@ -126,6 +130,7 @@ impl Judge {
             Outcome::Passed
             | Outcome::Question { .. }
             | Outcome::Interrupted { .. }
+            | Outcome::Suspended { .. }
             | Outcome::Fatal { .. } => second,
         })
     }
@@ -187,9 +192,10 @@ impl Judge {
                 let log = log_in(&before.dir);
                 failures.find(log.as_deref().unwrap_or_else(|| feedback_of(&end)))
             }
-            Outcome::Question { .. } | Outcome::Interrupted { .. } | Outcome::Fatal { .. } => {
-                return Err(Trouble::Ended(end));
-            }
+            Outcome::Question { .. }
+            | Outcome::Interrupted { .. }
+            | Outcome::Suspended { .. }
+            | Outcome::Fatal { .. } => return Err(Trouble::Ended(end)),
         };
         fs::create_dir_all(&dir).map_err(GitError::io(&dir, "made"))?;
         let text: String = found.iter().flat_map(|name| [name.as_str(), "\n"]).collect();
@@ -225,9 +231,10 @@ impl Judge {
                  have to fail on the old code."
                     .to_owned(),
             )),
-            Outcome::Question { .. } | Outcome::Interrupted { .. } | Outcome::Fatal { .. } => {
-                Err(Trouble::Ended(end))
-            }
+            Outcome::Question { .. }
+            | Outcome::Interrupted { .. }
+            | Outcome::Suspended { .. }
+            | Outcome::Fatal { .. } => Err(Trouble::Ended(end)),
         }
     }
 }
@@ -259,6 +266,7 @@ fn feedback_of(end: &StageEnd) -> &str {
         Outcome::Passed
         | Outcome::Question { .. }
         | Outcome::Interrupted { .. }
+        | Outcome::Suspended { .. }
         | Outcome::Fatal { .. } => "",
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{StageContext, Trial, Verifier, Workspace};
-use orchestrator_core::{Interruption, Mask, Outcome, Restart, StageEnd, VerifyCommand};
+use orchestrator_core::{Interruption, Mask, Outcome, Restart, StageEnd, StageKind, VerifyCommand};
 use tokio_util::sync::CancellationToken;
 
 use crate::activity::Reporting;
@@ -19,8 +19,12 @@ use crate::masking::mask_log;
 use crate::program::{Limits, Program};
 use crate::run::{End, run};
 
+/// What the command of a gate exits with as long as the gate is not open (`EX_TEMPFAIL`).
+const NOT_YET: i32 = 75;
+
 /// Runs a task's verify command in its workspace: exit code 0 is `Passed`, any other is `Rejected`
-/// with the command, its exit code and the head and tail of its output.
+/// with the command, its exit code and the head and tail of its output. Of a gate's command, exit
+/// code 75 says that the gate is not open yet: it is asked again later.
 ///
 /// The output of both kinds goes to `output.log` in the directory of the grant. The command finds
 /// its end of input at once.
@@ -140,6 +144,9 @@ impl Verifier for CommandVerifier {
         mask_log(&log, &self.mask);
         match ended.how {
             End::Exited(0) => StageEnd::passed(),
+            End::Exited(NOT_YET) if cx.stage.kind == StageKind::Gate => {
+                StageEnd::free(Outcome::Suspended { poll_at: None })
+            }
             End::Cancelled => StageEnd::interrupted(Interruption::Shutdown),
             // Nobody but the system or a person sends these; they say nothing about the work.
             End::Signalled(libc::SIGKILL | libc::SIGTERM | libc::SIGINT | libc::SIGHUP) => {

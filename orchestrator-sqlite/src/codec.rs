@@ -143,9 +143,15 @@ pub(crate) fn read_task(
         attempt: fields.int()?,
         under_way: fields.raw()?,
         rejections: fields.int()?,
+        rounds: read_rounds(fields)?,
         interruptions: fields.int()?,
+        deferrals: fields.int()?,
         dispatches: fields.int()?,
-        extra: Extra { retries: fields.int()?, dispatches: fields.int()? },
+        extra: Extra {
+            retries: fields.int()?,
+            dispatches: fields.int()?,
+            deferrals: fields.int()?,
+        },
         feedback: read_feedback(fields)?,
         signature: fields.opt_u64()?,
         restart: fields.word()?,
@@ -162,6 +168,12 @@ pub(crate) fn read_task(
         phase: read_phase(fields, &mut shared.owner)?,
     };
     Ok((place, record))
+}
+
+/// A list of counts as JSON, nearly always an empty one.
+fn read_rounds(fields: &mut Fields<'_>) -> Result<Vec<u32>, StoreError> {
+    let text = fields.text()?;
+    if text == "[]" { Ok(Vec::new()) } else { fields.again_as_json(text) }
 }
 
 /// A list of hashes as JSON; what is written here needs no general reader.
@@ -275,7 +287,9 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         attempt,
         under_way,
         rejections,
+        rounds,
         interruptions,
+        deferrals,
         dispatches,
         extra,
         feedback,
@@ -300,10 +314,13 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         int(u64::from(*attempt)),
         Bound::from(*under_way),
         int(u64::from(*rejections)),
+        if rounds.is_empty() { text("[]") } else { json(rounds) },
         int(u64::from(*interruptions)),
+        int(u64::from(*deferrals)),
         int(u64::from(*dispatches)),
         int(u64::from(extra.retries)),
         int(u64::from(extra.dispatches)),
+        int(u64::from(extra.deferrals)),
         json(feedback),
         opt_int(*signature),
         word(restart),

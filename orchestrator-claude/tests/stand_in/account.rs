@@ -22,6 +22,7 @@ fn usage_limit(outcome: &Outcome) -> u64 {
         | Outcome::Rejected { .. }
         | Outcome::Question { .. }
         | Outcome::Interrupted { .. }
+        | Outcome::Suspended { .. }
         | Outcome::Fatal { .. } => panic!("{outcome:?}"),
     }
 }

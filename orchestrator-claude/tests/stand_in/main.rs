@@ -212,9 +212,10 @@ async fn a_review_that_cannot_end_is_not_the_tasks_fault() {
         let reason = match &outcome {
             Outcome::Interrupted { reason, .. } => Some(*reason),
             Outcome::Fatal { .. } => None,
-            Outcome::Passed | Outcome::Rejected { .. } | Outcome::Question { .. } => {
-                panic!("{outcome:?}")
-            }
+            Outcome::Passed
+            | Outcome::Rejected { .. }
+            | Outcome::Suspended { .. }
+            | Outcome::Question { .. } => panic!("{outcome:?}"),
         };
         assert_eq!(reason, expected, "{body}: {outcome:?}");
     }

@@ -7,7 +7,9 @@ use super::stage::{Ended, Stage};
 use super::turns::Message;
 use crate::command::Answer;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart, StageEnd};
+use crate::pipeline::StageKind;
 use crate::port::{Applied, PortError, Proposal};
+use crate::task::VerifyCommand;
 
 /// How often a merge is proposed anew because the target moved in between.
 const PROPOSALS_MAX: u32 = 10;
@@ -132,26 +134,24 @@ impl Stage {
         intent: &MergeIntent,
         cancel: &CancellationToken,
     ) -> Result<Option<Ended>, PortError> {
-        if self.task.verify.is_none() {
-            return Ok(None);
-        }
         let (change, base) = (intent.merged.clone(), intent.onto.clone());
         let merged = Candidate { change, base };
-        let mut end = self.verify(&merged, cancel).await?;
-        match &mut end.outcome {
-            Outcome::Passed => Ok(None),
-            Outcome::Rejected { feedback, restart } => {
-                *feedback = format!(
-                    "The change passed by itself, but not together with what others merged \
-                     meanwhile. The workspace now holds both.\n{feedback}"
-                );
-                *restart = Restart::OnCandidate;
-                Ok(Some(Ended { candidate: Some(merged), ..Ended::of(end) }))
-            }
-            Outcome::Question { .. } | Outcome::Interrupted { .. } | Outcome::Fatal { .. } => {
-                Ok(Some(Ended::of(end)))
+        for command in self.judging() {
+            let end = self.verify(&merged, Some(command), cancel).await?;
+            if end.outcome != Outcome::Passed {
+                return Ok(Some(spoilt(merged, end)));
             }
         }
+        Ok(None)
+    }
+
+    /// The commands that judged the candidate.
+    fn judging(&self) -> impl Iterator<Item = &VerifyCommand> {
+        let own = self.task.verify.as_ref();
+        let stages = self.pipeline.stages().iter();
+        let verify = stages.filter(|stage| stage.kind == StageKind::Verify);
+        let by_itself = own.filter(|_| !self.pipeline.has(StageKind::Verify));
+        verify.filter_map(move |stage| stage.command.as_ref().or(own)).chain(by_itself)
     }
 
     /// Has the intent committed; whether the lease still holds.
@@ -161,5 +161,24 @@ impl Stage {
         let message = Message::Intent { task, token, intent: intent.clone(), reply };
         // A loop that is gone answers nothing, and then nothing is merged.
         self.loop_tx.send(message).is_ok() && matches!(committed.await, Ok(Answer::Done))
+    }
+}
+
+/// How the stage ends when the merged tree, or what was asked of it, does not pass.
+fn spoilt(merged: Candidate, mut end: StageEnd) -> Ended {
+    match &mut end.outcome {
+        Outcome::Rejected { feedback, restart } => {
+            *feedback = format!(
+                "The change passed by itself, but not together with what others merged \
+                 meanwhile. The workspace now holds both.\n{feedback}"
+            );
+            *restart = Restart::OnCandidate;
+            Ended { candidate: Some(merged), ..Ended::of(end) }
+        }
+        Outcome::Passed
+        | Outcome::Question { .. }
+        | Outcome::Interrupted { .. }
+        | Outcome::Suspended { .. }
+        | Outcome::Fatal { .. } => Ended::of(end),
     }
 }

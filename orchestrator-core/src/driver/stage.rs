@@ -19,7 +19,7 @@ use crate::port::{
     Activity, ActivityKind, ActivitySink, OpenWorkspace, PortError, Sealed, StageContext, Start,
     Workspace,
 };
-use crate::task::TaskSpec;
+use crate::task::{TaskSpec, VerifyCommand};
 use crate::verdict::Verdict;
 
 /// A stage to carry out, with all that it needs.
@@ -83,7 +83,7 @@ impl Stage {
             Outcome::Rejected { feedback: text, .. }
             | Outcome::Question { text }
             | Outcome::Fatal { error: text } => self.mask.apply(text),
-            Outcome::Passed | Outcome::Interrupted { .. } => {}
+            Outcome::Passed | Outcome::Interrupted { .. } | Outcome::Suspended { .. } => {}
         }
         report(self.run, &self.grant, ended)
     }
@@ -109,10 +109,11 @@ impl Stage {
         match self.spec.kind {
             StageKind::Run => self.work().await,
             StageKind::Verify => {
-                let candidate = self.candidate()?;
-                Ok(Ended::of(self.verify(candidate, &self.cancel).await?))
+                let (candidate, command) = (self.candidate()?, self.spec.command.as_ref());
+                Ok(Ended::of(self.verify(candidate, command, &self.cancel).await?))
             }
             StageKind::Review => self.review().await,
+            StageKind::Gate => self.gate().await,
             StageKind::Integrate => self.integrate().await,
         }
     }
@@ -138,7 +139,7 @@ impl Stage {
                 ended.kept = self.ports.workspaces.keep(&ask, &workspace).await?;
             }
             // What is left in the workspace is gone on with, or kept when the next attempt opens it.
-            Outcome::Rejected { .. } | Outcome::Interrupted { .. } => {}
+            Outcome::Rejected { .. } | Outcome::Interrupted { .. } | Outcome::Suspended { .. } => {}
         }
         Ok(ended)
     }
@@ -159,15 +160,34 @@ impl Stage {
         Ok(())
     }
 
-    /// Judges a change by the task's command, in a workspace that holds it and nothing else.
+    /// Asks the gate's command whether the change may go on; without one, a person.
+    async fn gate(&self) -> Result<Ended, PortError> {
+        let candidate = self.candidate()?;
+        let Some(command) = &self.spec.command else {
+            let text = format!(
+                "Stage `{}` waits for a person. Look at change {}, then approve it, so that the \
+                 task goes on; retry it, so that it begins anew; or cancel it.",
+                self.spec.name, candidate.change
+            );
+            return Ok(Ended::of(StageEnd::free(Outcome::Question { text })));
+        };
+        Ok(Ended::of(self.verify(candidate, Some(command), &self.cancel).await?))
+    }
+
+    /// Judges a change by this command, or else the task's, in a workspace that holds it and nothing
+    /// else.
     pub(super) async fn verify(
         &self,
         candidate: &Candidate,
+        command: Option<&VerifyCommand>,
         cancel: &CancellationToken,
     ) -> Result<StageEnd, PortError> {
         let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
         let cx = self.context(workspace.clone(), "").await?;
-        let cx = StageContext { cancel: cancel.clone(), ..cx };
+        let mut cx = StageContext { cancel: cancel.clone(), ..cx };
+        if let Some(command) = command {
+            Arc::make_mut(&mut cx.task).verify = Some(command.clone());
+        }
         let end = self.ports.verifier.verify(&cx).await;
         if end.outcome != Outcome::Passed {
             return Ok(end);

@@ -192,6 +192,7 @@ impl Turns {
             | EventKind::DriverEnded { .. }
             | EventKind::Granted { .. }
             | EventKind::Rejected { .. }
+            | EventKind::Suspended { .. }
             | EventKind::ResultRefused { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
@@ -337,7 +338,9 @@ impl Turns {
         let Some(live) = self.live.remove(&token) else { return };
         match ended {
             Ok((_, mut report)) => {
-                if let Outcome::Interrupted { retry_at: Some(wall), .. } = report.outcome {
+                if let Outcome::Interrupted { retry_at: Some(wall), .. }
+                | Outcome::Suspended { poll_at: Some(wall) } = report.outcome
+                {
                     report.retry_at = Some(self.ledger.at_wall(wall));
                 }
                 self.report(report);

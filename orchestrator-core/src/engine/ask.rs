@@ -10,9 +10,8 @@ use super::table::Kind;
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
-use crate::outcome::Interruption;
 use crate::pipeline::Pipeline;
-use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord};
+use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord, Wait};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -52,7 +51,7 @@ pub enum Reason {
         /// That time.
         until: Timestamp,
         /// What happened before.
-        why: Interruption,
+        why: Wait,
     },
     /// A pool has too few permits left.
     PoolFull {

@@ -14,17 +14,17 @@ use crate::event::{Event, EventKind, Resolution};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
-use crate::outcome::Interruption;
-use crate::pipeline::{AGENTS, VERIFY};
+use crate::outcome::{Interruption, Restart};
+use crate::pipeline::{AGENTS, GATES, VERIFY};
 use crate::plan::Plan;
 use crate::policy::TaskGraph;
 use crate::record::{
-    Cause, Counts, Escalation, OwnerRecord, PlanRef, PoolRecord, RunRecord, RunState,
+    Cause, Counts, Delay, Escalation, OwnerRecord, PlanRef, PoolRecord, RunRecord, RunState, Wait,
 };
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
 
-/// Agents, and verify commands, at once where nobody says how many.
+/// Agents, verify commands, and gates asked, at once where nobody says how many.
 const AT_ONCE_DEFAULT: u32 = 4;
 /// Permits of any other pool that nobody limited: merges follow one another, and what a plan names
 /// without a limit is taken for a thing that exists once.
@@ -77,6 +77,7 @@ impl Engine {
             EventKind::Granted { .. } => self.apply_grant(at, kind),
             EventKind::Passed { .. } => self.apply_passed(at, kind),
             EventKind::Rejected { .. } => self.apply_rejected(at, kind),
+            EventKind::Suspended { .. } => self.apply_suspended(at, kind),
             EventKind::Interrupted { .. } => self.apply_interrupted(at, kind),
             EventKind::Escalated { .. } => self.apply_escalated(at, kind),
             EventKind::Stopping { task, reason, .. } => {
@@ -202,6 +203,11 @@ impl Engine {
             if session.is_some() {
                 row.detail_mut().session.clone_from(session);
             }
+            if cx.makes && cx.makes_more {
+                // The next one goes on with the change, in a conversation of its own.
+                row.set_restart(Restart::OnCandidate);
+                row.set_back(|detail| detail.session = None);
+            }
             if usize::from(row.hot().stage()) < cx.stages {
                 row.open();
                 return;
@@ -219,16 +225,28 @@ impl Engine {
         let EventKind::Rejected { task, cost, feedback, signature, restart, .. } = kind else {
             return;
         };
-        let EventKind::Rejected { candidate, session, .. } = kind else { return };
+        let EventKind::Rejected { candidate, session, until, .. } = kind else { return };
         self.count_first_stage_failure(*task);
-        self.end_lease(*task, at, *cost, |row, _| {
+        self.end_lease(*task, at, *cost, |row, cx| {
             let is_free = is_on(Mutant::ReviewRejectionIsFree) && row.hot().stage() > 0;
-            row.open();
-            row.set_stage(0);
+            let rejected_at = usize::from(row.hot().stage());
+            if *until > at {
+                row.defer(*until, Wait::Other(Delay::Rejected));
+            } else {
+                row.open();
+            }
+            // What begins anew on the target begins with the first stage.
+            let anew = *restart == Restart::OnTarget || is_on(Mutant::RejectionGoesToFirst);
+            row.set_stage(if anew { 0 } else { cx.back });
             row.set_under_way(false);
             row.set_restart(*restart);
             let detail = row.detail_mut();
             detail.rejections += u32::from(!is_free);
+            if cx.has_rounds {
+                let length = detail.rounds.len().max(rejected_at + 1);
+                detail.rounds.resize(length, 0);
+                detail.rounds[rejected_at] += 1;
+            }
             detail.interruptions = 0;
             detail.intent = None;
             detail.feedback.push(feedback.clone());
@@ -237,6 +255,14 @@ impl Engine {
                 detail.candidate.clone_from(candidate);
             }
             detail.session.clone_from(session);
+        });
+    }
+
+    fn apply_suspended(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
+        let EventKind::Suspended { task, cost, until, .. } = kind else { return };
+        self.end_lease(*task, at, *cost, |row, _| {
+            row.detail_mut().deferrals += 1;
+            row.defer(*until, Wait::Other(Delay::GateClosed));
         });
     }
 
@@ -261,7 +287,7 @@ impl Engine {
                 row.set_under_way(false);
                 row.cancel();
             } else if *until > at {
-                row.defer(*until, *reason);
+                row.defer(*until, Wait::Interrupted(*reason));
             } else {
                 row.open();
             }
@@ -309,28 +335,38 @@ impl Engine {
             other.into_iter().for_each(|other| self.change(other, at, |row, _| row.open()));
         }
         self.change(task, at, |row, _| {
-            if row.detail().intent.is_none() {
+            let escalation = row.detail().escalation.as_ref();
+            let cause = escalation.map(|escalation| escalation.cause);
+            // A merge in doubt is found out about, and a gate that stayed closed is asked again:
+            // what was judged before is as it was.
+            if row.detail().intent.is_none() && cause != Some(Cause::DeferralsUsed) {
                 row.set_stage(0);
             }
             row.open();
-            let dispatches = row.hot().dispatches();
-            let detail = row.detail_mut();
-            detail.extra.retries = detail.rejections;
-            detail.extra.dispatches = dispatches;
-            detail.interruptions = 0;
-            detail.signature = None;
+            allow_anew(row);
         });
         self.change_run(reopen);
     }
 
     fn apply_resolved(&mut self, at: Timestamp, task: TaskNo, how: Resolution) {
-        self.change(task, at, |row, _| {
-            row.set_holds_scope(false);
-            row.set_under_way(false);
-            row.finish(match how {
+        self.change(task, at, |row, cx| {
+            let way = match how {
                 Resolution::ByHand => Way::ByHand,
                 Resolution::Skip => Way::Skipped,
-            });
+                Resolution::Approve => {
+                    row.set_stage(row.hot().stage().saturating_add(1));
+                    allow_anew(row);
+                    if usize::from(row.hot().stage()) < cx.stages {
+                        row.set_under_way(true);
+                        row.open();
+                        return;
+                    }
+                    Way::Verified
+                }
+            };
+            row.set_holds_scope(false);
+            row.set_under_way(false);
+            row.finish(way);
         });
         self.change_run(reopen);
     }
@@ -357,7 +393,7 @@ impl Engine {
         self.change(task, at, |row, cx| {
             if let Some(hold) = row.hold() {
                 reserved = hold.reserved;
-                if row.hot().stage() == 0 {
+                if cx.makes {
                     row.set_workspace(Some(hold.token));
                 }
             }
@@ -387,9 +423,14 @@ impl Engine {
             return;
         }
         let number = task.0;
+        let (profile, stage) = (self.specs.profile(number), self.table.hot(number).stage());
         let cx = Context {
             has_scope: self.index.locks.has_scope(number),
-            stages: self.specs.profile(number).classes.len(),
+            stages: profile.classes.len(),
+            makes: profile.makes(stage),
+            makes_more: profile.makes_more(stage),
+            back: profile.back(stage),
+            has_rounds: profile.has_rounds(stage),
         };
         let saved = self.batch.is_open().then(|| self.table.save(number));
         let before = *self.table.hot(number);
@@ -536,12 +577,30 @@ impl Engine {
 pub(super) struct Context {
     has_scope: bool,
     stages: usize,
+    /// Whether its stage makes a change, and whether a later one makes another.
+    makes: bool,
+    makes_more: bool,
+    /// Where a rejection by its stage goes, and whether those are counted.
+    back: u8,
+    has_rounds: bool,
+}
+
+/// Gives a task that a person has go on all that a new one may use.
+fn allow_anew(row: &mut Row<'_>) {
+    let dispatches = row.hot().dispatches();
+    let detail = row.detail_mut();
+    detail.extra.retries = detail.rejections;
+    detail.extra.dispatches = dispatches.saturating_sub(detail.deferrals);
+    detail.extra.deferrals = detail.deferrals;
+    detail.rounds.clear();
+    detail.interruptions = 0;
+    detail.signature = None;
 }
 
 /// The limit of a pool that nobody limited.
 fn limit_default(pool: &PoolName) -> u32 {
     match pool.as_str() {
-        AGENTS | VERIFY => AT_ONCE_DEFAULT,
+        AGENTS | VERIFY | GATES => AT_ONCE_DEFAULT,
         _ => LIMIT_DEFAULT,
     }
 }

@@ -4,14 +4,18 @@ use super::Engine;
 use super::draft::Draft;
 use super::table::{Kind, View};
 use crate::command::{Command, Refusal};
-use crate::event::EventKind;
+use crate::event::{EventKind, Resolution};
 use crate::id::{TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, in_one_line};
+use crate::pipeline::{StageKind, StageSpec};
 use crate::record::{RunRecord, RunState};
 
 /// Longest name or reason that a person may give, in bytes; what is over it is left out.
 const WORDS_BYTES_MAX: usize = 512;
+/// Why a task cannot be approved.
+const NO_JUDGE: &str =
+    "only a stage that judges can be approved; retry the task, or resolve it as done by hand";
 
 impl Engine {
     /// Decides the commands that people give.
@@ -29,6 +33,9 @@ impl Engine {
                 let (task, record) = self.idle(id, "its stage must end first")?;
                 if record.hot().kind() == Kind::Done {
                     return Err(wrong(id, &record, "it needs no resolving"));
+                }
+                if *how == Resolution::Approve && !self.can_be_approved(task, &record) {
+                    return Err(wrong(id, &record, NO_JUDGE));
                 }
                 let (actor, reason) = (words(actor), words(reason));
                 EventKind::Resolved { task, how: *how, actor, reason }
@@ -82,6 +89,16 @@ impl Engine {
         };
         draft.push(kind);
         Ok(())
+    }
+
+    /// Whether the task waits at a stage that only judges, with a change to be judged.
+    fn can_be_approved(&self, number: TaskNo, task: &View<'_>) -> bool {
+        let stage = self.specs.profile(number.0).pipeline.stage(task.hot().stage());
+        let judges = |stage: &StageSpec| match stage.kind {
+            StageKind::Verify | StageKind::Review | StageKind::Gate => true,
+            StageKind::Run | StageKind::Integrate => false,
+        };
+        stage.is_some_and(judges) && task.hot().kind() != Kind::Cancelled
     }
 
     fn retry(

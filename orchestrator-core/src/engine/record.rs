@@ -6,7 +6,7 @@ use super::table::{Kind, View, Way};
 use crate::lease::Lease;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
-use crate::record::{Cause, Completion, Escalation, Phase, TaskRecord};
+use crate::record::{Cause, Completion, Escalation, Phase, TaskRecord, Wait};
 use crate::time::Timestamp;
 
 impl Engine {
@@ -21,7 +21,9 @@ impl Engine {
             attempt: hot.attempt(),
             under_way: hot.is_under_way(),
             rejections: detail.rejections,
+            rounds: detail.rounds.clone(),
             interruptions: detail.interruptions,
+            deferrals: detail.deferrals,
             dispatches: hot.dispatches(),
             extra: detail.extra,
             feedback: detail.feedback.clone(),
@@ -54,7 +56,7 @@ impl Engine {
             // A lease is there as long as its phase: `Row` sets both.
             (Kind::Open | Kind::Leased | Kind::Stopping, ..) => Phase::Open,
             (Kind::Deferred, ..) => {
-                let never = (Timestamp(0), Interruption::Crashed);
+                let never = (Timestamp(0), Wait::Interrupted(Interruption::Crashed));
                 let (until, why) = task.detail().deferred.unwrap_or(never);
                 Phase::Deferred { until, why }
             }
@@ -84,6 +86,8 @@ impl Engine {
             detail.rejections = record.rejections;
             let forgets = is_on(Mutant::RestartForgetsInterruptions);
             detail.interruptions = if forgets { 0 } else { record.interruptions };
+            detail.rounds.clone_from(&record.rounds);
+            detail.deferrals = record.deferrals;
             detail.extra = record.extra;
             detail.feedback.clone_from(&record.feedback);
             detail.signature = record.signature;
@@ -126,6 +130,8 @@ impl Engine {
 fn has_detail(record: &TaskRecord) -> bool {
     record.rejections > 0
         || record.interruptions > 0
+        || record.deferrals > 0
+        || !record.rounds.is_empty()
         || record.extra != crate::record::Extra::default()
         || !record.feedback.is_empty()
         || record.signature.is_some()

@@ -12,6 +12,7 @@ use crate::id::{BlobHash, FencingToken, TaskNo};
 use crate::money::{Cost, Usd};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome, in_one_line};
+use crate::pipeline::StageKind;
 use crate::record::{Cause, ParkReason, RunRecord, RunState};
 use crate::retry::signature;
 
@@ -65,6 +66,10 @@ impl Engine {
             }
             Outcome::Rejected { feedback, restart } => {
                 let (text, signature) = (end.draft.text(feedback), signature(feedback));
+                let detail = task.detail();
+                let again = detail.rejections.saturating_sub(detail.extra.retries) + 1;
+                let id = self.specs.id(report.task.0);
+                let until = run.rules.after_rejection(end.draft.now, id, again);
                 end.push(EventKind::Rejected {
                     task: report.task,
                     token: report.token,
@@ -74,11 +79,13 @@ impl Engine {
                     restart: *restart,
                     candidate: report.candidate.clone(),
                     session: report.session.clone(),
+                    until,
                 });
-                let detail = task.detail();
                 let more = u32::from(is_on(Mutant::OneRetryTooMany));
                 if detail.rejections >= self.retries_max(report.task, task) + more {
                     end.escalate(Cause::RetriesUsed, Some(text));
+                } else if self.is_last_round(report.task, task) {
+                    end.escalate(Cause::RoundsUsed, Some(text));
                 } else if run.rules.same_failure_escalates && detail.signature == Some(signature) {
                     end.escalate(Cause::SameFailure, Some(text));
                 } else if self.is_spent(run, report.task, task) {
@@ -91,7 +98,30 @@ impl Engine {
                 end.stop(Cause::Fatal, error);
                 end.trip_breaker();
             }
+            Outcome::Suspended { .. } if self.is_at(report.task, task, StageKind::Gate) => {
+                self.suspended(&mut end);
+            }
+            Outcome::Suspended { .. } => self.interrupted(&mut end, Interruption::Crashed),
             Outcome::Interrupted { reason, .. } => self.interrupted(&mut end, *reason),
+        }
+    }
+
+    /// A gate is not open: it is asked again later, so often and no more.
+    fn suspended(&self, end: &mut End<'_>) {
+        let (run, number, now) = (end.run, end.report.task, end.draft.now);
+        let detail = end.task.detail();
+        let count = detail.deferrals.saturating_sub(detail.extra.deferrals).saturating_add(1);
+        let least = run.rules.next_poll(now, self.specs.id(number.0), count);
+        let said = end.report.retry_at.map(|at| at.min(now.after(RETRY_AFTER_MAX)));
+        let until = said.map_or(least, |at| at.max(least));
+        end.push(EventKind::Suspended {
+            task: number,
+            token: end.report.token,
+            cost: end.cost,
+            until,
+        });
+        if count > run.rules.deferrals_max && !is_on(Mutant::GateAskedForEver) {
+            end.escalate(Cause::DeferralsUsed, None);
         }
     }
 
@@ -220,7 +250,22 @@ impl Engine {
         }
         let retries = self.specs.spec(number.0).max_retries;
         let plan = run.rules.dispatches_max(self.stages(number), retries);
-        task.hot().dispatches() >= plan.saturating_add(task.detail().extra.dispatches)
+        let detail = task.detail();
+        let polls = if is_on(Mutant::PollSpendsDispatch) { 0 } else { detail.deferrals };
+        task.hot().dispatches().saturating_sub(polls)
+            >= plan.saturating_add(detail.extra.dispatches)
+    }
+
+    /// Whether the stage that rejects the task now has done so as often as it may before.
+    fn is_last_round(&self, number: TaskNo, task: &View<'_>) -> bool {
+        let at = task.hot().stage();
+        let stage = self.specs.profile(number.0).pipeline.stage(at);
+        let before = task.detail().rounds.get(usize::from(at)).copied().unwrap_or(0);
+        stage.and_then(|stage| stage.rounds).is_some_and(|rounds| before >= rounds)
+    }
+
+    fn is_at(&self, number: TaskNo, task: &View<'_>, kind: StageKind) -> bool {
+        self.specs.profile(number.0).pipeline.is(task.hot().stage(), kind)
     }
 
     fn stages(&self, task: TaskNo) -> usize {

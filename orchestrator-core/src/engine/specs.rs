@@ -14,7 +14,7 @@ use hashbrown::HashTable;
 
 use super::order::{Following, order};
 use crate::id::{PipelineName, PoolName, TaskId};
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
 use crate::plan::{Plan, PlanFault};
 use crate::task::TaskSpec;
 use crate::time::millis;
@@ -57,6 +57,34 @@ pub(super) struct Profile {
     pub(super) pipeline: Arc<Pipeline>,
     /// For each stage the class of tasks that wait for it.
     pub(super) classes: Box<[u32]>,
+    /// A bit for each stage that makes a change.
+    runs: u16,
+    /// A bit for each stage that rejects so often and no more.
+    bounded: u16,
+    /// For each stage the one that its rejections go to.
+    back: [u8; STAGES_MAX],
+}
+
+impl Profile {
+    /// Whether the stage makes a change.
+    pub(super) const fn makes(&self, stage: u8) -> bool {
+        (self.runs as u32 >> stage) & 1 == 1
+    }
+
+    /// Whether the stage rejects a task so often and no more.
+    pub(super) const fn has_rounds(&self, stage: u8) -> bool {
+        (self.bounded as u32 >> stage) & 1 == 1
+    }
+
+    /// The stage that a rejection by this one goes to.
+    pub(super) fn back(&self, stage: u8) -> u8 {
+        self.back.get(usize::from(stage)).copied().unwrap_or(0)
+    }
+
+    /// Whether a stage after this one makes another change.
+    pub(super) const fn makes_more(&self, stage: u8) -> bool {
+        (self.runs as u32 >> stage) > 1
+    }
 }
 
 /// What makes two tasks of a plan have one profile.
@@ -327,7 +355,17 @@ impl Specs {
         let pipeline = plan.pipeline_of(spec).unwrap_or_default();
         let stages = (0..).take(pipeline.stages().len());
         let classes = stages.map(|stage| class(&pipeline, stage, &spec.needs)).collect();
-        self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes });
+        let bits = |is_it: fn(&StageSpec) -> bool| {
+            let stages = pipeline.stages().iter().map(is_it).enumerate();
+            stages.fold(0, |bits, (at, is)| bits | u16::from(is) << at)
+        };
+        let runs = bits(|stage| stage.kind == StageKind::Run);
+        let bounded = bits(|stage| stage.rounds.is_some());
+        let mut back = [0; STAGES_MAX];
+        for (stage, to) in (0..).zip(&mut back) {
+            *to = pipeline.after_rejection(stage);
+        }
+        self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes, runs, bounded, back });
         let profile = number(self.profiles.len() - 1);
         self.known_profiles.insert(key, profile);
         profile

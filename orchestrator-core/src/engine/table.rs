@@ -11,7 +11,7 @@ use super::slab::Slab;
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
-use crate::record::{Completion, Counts, Escalation, Extra};
+use crate::record::{Completion, Counts, Escalation, Extra, Wait};
 use crate::time::Timestamp;
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
@@ -27,12 +27,14 @@ pub(super) enum Way {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Detail {
     /// Set while the task is deferred.
-    pub(super) deferred: Option<(Timestamp, Interruption)>,
+    pub(super) deferred: Option<(Timestamp, Wait)>,
     pub(super) merged: Option<ChangeId>,
     /// Set while the task is escalated.
     pub(super) escalation: Option<Escalation>,
     pub(super) rejections: u32,
+    pub(super) rounds: Vec<u32>,
     pub(super) interruptions: u32,
+    pub(super) deferrals: u32,
     pub(super) extra: Extra,
     pub(super) feedback: Vec<BlobHash>,
     pub(super) signature: Option<u64>,
@@ -459,7 +461,7 @@ impl Row<'_> {
         self.go(Kind::Open);
     }
 
-    pub(super) fn defer(&mut self, until: Timestamp, why: Interruption) {
+    pub(super) fn defer(&mut self, until: Timestamp, why: Wait) {
         self.go(Kind::Deferred);
         self.detail_mut().deferred = Some((until, why));
     }

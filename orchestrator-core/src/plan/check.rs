@@ -10,7 +10,7 @@ use super::nearest::Nearest;
 use super::{Plan, PlanFault};
 use crate::id::{PoolName, TaskId};
 use crate::mutant::{Mutant, is_on};
-use crate::pipeline::{Pipeline, StageKind};
+use crate::pipeline::{Pipeline, StageKind, StageSpec};
 use crate::task::{TaskSpec, VerifyCommand};
 
 /// Where in a plan a fault is: a task by its place in the list, and a part of it.
@@ -170,7 +170,10 @@ impl Check<'_> {
                     self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
                 }
             }
-            if pipeline.has(StageKind::Verify) && !spec.verify.as_ref().is_some_and(says_something)
+            let verifies =
+                |stage: &StageSpec| stage.kind == StageKind::Verify && stage.command.is_none();
+            if pipeline.stages().iter().any(verifies)
+                && spec.verify.as_ref().is_none_or(VerifyCommand::is_empty)
             {
                 self.fault(at, Part::Verify, PlanFault::NoVerifyCommand { task });
             }
@@ -184,20 +187,12 @@ fn is_unseen(fault: &PlanFault) -> bool {
             && matches!(fault, PlanFault::SelfDependency { .. }))
 }
 
-fn says_something(command: &VerifyCommand) -> bool {
-    match command {
-        VerifyCommand::Shell(line) => !line.trim().is_empty(),
-        VerifyCommand::Argv(words) => words.first().is_some_and(|program| !program.is_empty()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
     use crate::id::PipelineName;
-    use crate::pipeline::StageSpec;
 
     fn id(text: &str) -> TaskId {
         TaskId::parse(text).unwrap()

@@ -100,6 +100,7 @@ impl Reviewer for Scripted {
             }
             other @ (Outcome::Question { .. }
             | Outcome::Interrupted { .. }
+            | Outcome::Suspended { .. }
             | Outcome::Fatal { .. }) => Err(other),
         };
         Review { judgement, cost: Cost::NONE }

@@ -4,6 +4,7 @@
 
 mod clocks;
 mod ending;
+mod gates;
 mod others;
 mod secrets;
 
@@ -90,6 +91,7 @@ impl World {
         config.mask = mask;
         // The host's clock stands still, so that no wait would ever be over.
         config.rules.backoff = Duration::ZERO;
+        config.rules.poll = Duration::ZERO;
         Orchestrator::new(ports, config)
     }
 
@@ -179,7 +181,9 @@ async fn a_question_escalates_and_blocks_what_depends_on_it() {
 async fn the_same_failure_twice_in_a_row_escalates() {
     let world = World::new(|cx| match cx.stage.kind {
         StageKind::Verify => StageEnd::rejected(format!("took {} ms", cx.attempt)),
-        StageKind::Run | StageKind::Review | StageKind::Integrate => StageEnd::passed(),
+        StageKind::Run | StageKind::Review | StageKind::Gate | StageKind::Integrate => {
+            StageEnd::passed()
+        }
     });
     assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Failed);
     let Phase::Escalated(escalation) = world.phase("a").await else { panic!("not escalated") };
@@ -191,7 +195,9 @@ async fn the_same_failure_twice_in_a_row_escalates() {
 async fn p6_retries_are_bounded_when_each_failure_is_another() {
     let world = World::new(|cx| match cx.stage.kind {
         StageKind::Review => StageEnd::rejected("x".repeat(cx.attempt as usize)),
-        StageKind::Run | StageKind::Verify | StageKind::Integrate => StageEnd::passed(),
+        StageKind::Run | StageKind::Verify | StageKind::Gate | StageKind::Integrate => {
+            StageEnd::passed()
+        }
     });
     assert_eq!(world.drive(Some(plan(&[("a", &[])]))).await.unwrap(), RunEnd::Failed);
     let Phase::Escalated(escalation) = world.phase("a").await else { panic!("not escalated") };

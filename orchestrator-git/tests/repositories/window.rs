@@ -117,7 +117,7 @@ fn act(cx: &StageContext) -> StageEnd {
             let text = if cx.last_error().is_some() { "fixed\n" } else { "new\n" };
             write(tree, format!("src/{id}"), text);
         }
-        StageKind::Verify | StageKind::Integrate => {
+        StageKind::Verify | StageKind::Gate | StageKind::Integrate => {
             let is_new = |name: &str| {
                 fs::read_to_string(tree.join("src").join(name)).is_ok_and(|text| text == "new\n")
             };

@@ -74,6 +74,24 @@ const fn interrupted(reason: Interruption) -> Outcome {
 }
 
 #[tokio::test]
+async fn a_gate_is_open_with_0_closed_with_75_and_rejects_with_anything_else() {
+    for (line, expected) in [
+        ("exit 0", Some(Outcome::Passed)),
+        ("exit 75", Some(Outcome::Suspended { poll_at: None })),
+        ("echo the build broke; exit 1", None),
+    ] {
+        let (_dir, cx) = stage(StageKind::Gate, shell(line));
+        let outcome = CommandVerifier::default().verify(&cx).await.outcome;
+        match expected {
+            Some(expected) => assert_eq!(outcome, expected, "{line}"),
+            None => assert!(feedback(outcome).contains("the build broke")),
+        }
+    }
+    // For a command that judges the work it is a failure like any other.
+    assert!(matches!(verified("exit 75").await, Outcome::Rejected { .. }));
+}
+
+#[tokio::test]
 async fn a_candidate_passes_when_its_command_exits_with_0_and_only_then() {
     assert_eq!(verified("exit 0").await, Outcome::Passed);
     let (_dir, cx) = stage(

@@ -55,6 +55,13 @@ async fn record() {
 const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
 const FORMAT_3: &[u8] = include_bytes!("../data/format-3.db");
 
+/// Leaves out of these values what a later format has behind those of an older one.
+fn cut(now: &mut [(String, Vec<Vec<Value>>)], then: &[(String, Vec<Vec<Value>>)]) {
+    for ((_, now), (_, then)) in now.iter_mut().zip(then) {
+        now.iter_mut().zip(then).for_each(|(now, then)| now.truncate(then.len()));
+    }
+}
+
 /// Every value of every table of format 1.
 fn values(conn: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
     let tables = ["runs", "plans", "tasks", "pools", "owners", "events", "commands", "blobs"];
@@ -80,10 +87,7 @@ async fn a_file_of_an_older_format_becomes_one_of_this_format_with_all_that_is_i
 
         let store = fixture.sqlite().await;
         let mut after = values(&fixture.shell());
-        for ((_, now), (_, then)) in after.iter_mut().zip(&before) {
-            // Columns that came later stand behind those that were there.
-            now.iter_mut().zip(then).for_each(|(now, then)| now.truncate(then.len()));
-        }
+        cut(&mut after, &before);
         assert_eq!(after, before, "what was there is as it was");
         let run = run_id("all");
         assert_eq!(store.runs().await.unwrap(), [run.clone(), run_id("r")]);
@@ -122,7 +126,9 @@ async fn a_migration_that_fails_leaves_the_old_format_as_it_was() {
     assert_eq!((version, values(&shell)), (1, before.clone()));
     shell.execute_batch("DROP TABLE file").unwrap();
     SqliteStore::open(fixture.path(), options).await.unwrap();
-    assert_eq!(values(&shell), before);
+    let mut after = values(&shell);
+    cut(&mut after, &before);
+    assert_eq!(after, before);
 }
 
 /// Two programs, or one that was killed in between: one migrates, the other finds it done.

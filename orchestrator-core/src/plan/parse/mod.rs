@@ -38,9 +38,11 @@ impl Plan {
     /// | `pipelines` | lists of stages by name; one called `default` replaces the built-in one |
     /// | `budget` | the most that may be spent, in dollars |
     ///
-    /// A stage is a kind (`"run"`, `"verify"`, `"review"`, `"integrate"`), or an object with `kind`
-    /// and, where they differ from the built-in stage of that kind, `name`, `pool`, `model`,
-    /// `timeout` and `cap_usd`. A task has
+    /// A stage is a kind (`"run"`, `"verify"`, `"review"`, `"gate"`, `"integrate"`), or an object
+    /// with `kind` and, where they differ from the built-in stage of that kind, `name`, `pool`,
+    /// `model`, `timeout`, `cap_usd`, `command` (of a `verify` or `gate` stage), `on_rejection` (the
+    /// `run` stage that its rejections go to) and `rounds` (rejections until the task escalates). A
+    /// task has
     ///
     /// | field | | without it |
     /// | --- | --- | --- |

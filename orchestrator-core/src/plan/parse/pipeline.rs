@@ -8,10 +8,10 @@ use crate::id::{PoolName, StageName};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
 use crate::plan::error::TextFault;
 
-const FIELDS: &[&str] = &["kind", "name", "pool", "model", "timeout", "cap_usd"];
-const KINDS: [StageKind; 4] =
-    [StageKind::Run, StageKind::Verify, StageKind::Review, StageKind::Integrate];
-const KIND: &str = "`run`, `verify`, `review` or `integrate`";
+const FIELDS: &[&str] =
+    &["kind", "name", "pool", "model", "timeout", "cap_usd", "command", "on_rejection", "rounds"];
+const KIND: &str = "`run`, `verify`, `review`, `gate` or `integrate`";
+const ROUNDS: &str = "a whole number from 0 to 1000";
 
 impl Reader {
     /// The pipeline of this name; `None` when something is wrong with it.
@@ -41,7 +41,7 @@ impl Reader {
 
     fn stage_kind(&mut self, field: &str, value: &Value<'_>) -> Option<StageKind> {
         let text = self.text(field, value)?;
-        let kind = KINDS.into_iter().find(|kind| kind.as_str() == text);
+        let kind = StageKind::ALL.into_iter().find(|kind| kind.as_str() == text);
         if kind.is_none() {
             self.wrong_value(field, value, KIND);
         }
@@ -89,6 +89,21 @@ impl Reader {
                 if let Some(cap) = self.dollars(field, value) {
                     stage.cap = cap;
                 }
+            }
+            "command" => {
+                stage.command = self.optional(value, |reader, value| reader.command(field, value));
+            }
+            "on_rejection" => {
+                let name = |reader: &mut Self, value: &Value<'_>| {
+                    reader.id(field, value, StageName::parse)
+                };
+                stage.on_rejection = self.optional(value, name);
+            }
+            "rounds" => {
+                let rounds = |reader: &mut Self, value: &Value<'_>| {
+                    reader.whole(field, value, 0..=1000, ROUNDS)
+                };
+                stage.rounds = self.optional(value, rounds);
             }
             _ => {}
         }

@@ -138,7 +138,8 @@ impl Reader {
             "needs" => self.needs(draft, value),
             "verify" => {
                 draft.places.parts.insert(Part::Verify, value.start());
-                draft.spec.verify = self.optional(value, Self::verify);
+                draft.spec.verify =
+                    self.optional(value, |reader, value| reader.command(field, value));
             }
             "pipeline" => {
                 draft.places.parts.insert(Part::Pipeline, value.start());
@@ -210,9 +211,9 @@ impl Reader {
         }
     }
 
-    fn verify(&mut self, value: &Value<'_>) -> Option<VerifyCommand> {
+    pub(super) fn command(&mut self, field: &str, value: &Value<'_>) -> Option<VerifyCommand> {
         let Value::Array(words) = value else {
-            return self.texts("verify", value)?.pop().map(VerifyCommand::Shell);
+            return self.texts(field, value)?.pop().map(VerifyCommand::Shell);
         };
         let mut argv = Vec::with_capacity(words.elements.len());
         for (at, word) in words.elements.iter().enumerate() {
@@ -220,7 +221,7 @@ impl Reader {
             let empty = word.as_string_lit().filter(|word| at > 0 && word.value.trim().is_empty());
             argv.push(match empty {
                 Some(word) => Some(word.value.clone().into_owned()),
-                None => self.text("verify", word),
+                None => self.text(field, word),
             });
         }
         let argv: Option<Vec<String>> = argv.into_iter().collect();

@@ -13,7 +13,9 @@ use crate::id::{BlobHash, FencingToken, ID_BYTES_MAX, RunId, Seq};
 use crate::money::Usd;
 use crate::outcome::Interruption;
 use crate::port::{Commit, Store};
-use crate::record::{Cause, Escalation, Phase, PlanRef, Records, RunState, Snapshot, TaskRecord};
+use crate::record::{
+    Cause, Escalation, Phase, PlanRef, Records, RunState, Snapshot, TaskRecord, Wait,
+};
 use crate::time::Timestamp;
 
 /// Reads of a run that is not there find nothing and are no errors.
@@ -96,7 +98,10 @@ pub async fn the_greatest_numbers_come_back(fixture: &dyn StoreFixture) {
     task.dispatches = u32::MAX;
     task.spent = Usd(u64::MAX);
     task.workspace = Some(FencingToken(u64::MAX));
-    task.phase = Phase::Deferred { until: Timestamp(u64::MAX), why: Interruption::Overload };
+    task.phase = Phase::Deferred {
+        until: Timestamp(u64::MAX),
+        why: Wait::Interrupted(Interruption::Overload),
+    };
     let mut owner = owner_record("o", u64::MAX);
     owner.owner.start_time = u64::MAX;
     commit.records = Records {

@@ -17,8 +17,8 @@ use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::port::Commit;
 use crate::record::{
-    Cause, Completion, Counts, Escalation, Extra, OwnerRecord, ParkReason, PassedOver, Phase,
-    PoolRecord, Records, RunRecord, RunState, TaskRecord,
+    Cause, Completion, Counts, Delay, Escalation, Extra, OwnerRecord, ParkReason, PassedOver,
+    Phase, PoolRecord, Records, RunRecord, RunState, TaskRecord, Wait,
 };
 use crate::retry::RetryRules;
 use crate::time::{Anchor, ClockReading, Timestamp, WallTime};
@@ -146,7 +146,9 @@ pub fn task_record(name: &str) -> TaskRecord {
         attempt: 0,
         under_way: false,
         rejections: 0,
+        rounds: Vec::new(),
         interruptions: 0,
+        deferrals: 0,
         dispatches: 0,
         extra: Extra::default(),
         feedback: Vec::new(),
@@ -175,9 +177,11 @@ pub fn full_task_record(name: &str) -> TaskRecord {
         attempt: 4,
         under_way: true,
         rejections: 3,
+        rounds: vec![1, 0, 2],
         interruptions: 2,
+        deferrals: 5,
         dispatches: 19,
-        extra: Extra { retries: 1, dispatches: 30 },
+        extra: Extra { retries: 1, dispatches: 30, deferrals: 4 },
         feedback: vec![BlobHash::of(b"first"), BlobHash::of(b"second")],
         signature: Some(u64::MAX - 3),
         restart: Restart::OnCandidate,
@@ -225,8 +229,12 @@ const INTERRUPTIONS: [Interruption; 13] = [
 pub fn phases() -> Vec<Phase> {
     let mut phases = vec![Phase::Open, Phase::Leased(lease()), Phase::Cancelled];
     for why in INTERRUPTIONS {
-        phases.push(Phase::Deferred { until: Timestamp(u64::MAX), why });
+        let until = Timestamp(u64::MAX);
+        phases.push(Phase::Deferred { until, why: Wait::Interrupted(why) });
         phases.push(Phase::Stopping { lease: lease(), why });
+    }
+    for why in [Delay::GateClosed, Delay::Rejected] {
+        phases.push(Phase::Deferred { until: Timestamp(8), why: Wait::Other(why) });
     }
     phases.extend(
         [
@@ -244,6 +252,8 @@ pub fn phases() -> Vec<Phase> {
         Cause::Fatal,
         Cause::InterruptionsUsed,
         Cause::DispatchesUsed,
+        Cause::RoundsUsed,
+        Cause::DeferralsUsed,
     ];
     for cause in causes {
         let text = Some(BlobHash::of(b"why?"));
@@ -324,7 +334,9 @@ fn stage_events() -> Vec<EventKind> {
             restart: Restart::OnTarget,
             candidate: None,
             session: None,
+            until: Timestamp(6),
         },
+        EventKind::Suspended { task: task(), token, cost, until: Timestamp(7) },
         EventKind::Interrupted {
             task: task(),
             token,

@@ -107,7 +107,9 @@ impl Writer {
             attempt: _,
             under_way,
             rejections,
+            rounds,
             interruptions,
+            deferrals,
             dispatches,
             extra,
             feedback: _,
@@ -128,7 +130,11 @@ impl Writer {
         self.number(u64::from(*stage) << 2 | u64::from(*under_way) << 1 | u64::from(*holds_scope));
         // Counts stand for what is left of their bounds.
         self.number(u64::from(rejections.saturating_sub(extra.retries)));
-        self.number(u64::from(dispatches.saturating_sub(extra.dispatches)));
+        let met = dispatches.saturating_sub(*deferrals);
+        self.number(u64::from(met.saturating_sub(extra.dispatches)));
+        self.number(u64::from(deferrals.saturating_sub(extra.deferrals)));
+        rounds.iter().for_each(|rounds| self.number(u64::from(*rounds)));
+        self.number(rounds.len() as u64);
         self.number(u64::from(*interruptions) << 1 | u64::from(signature.is_some()));
         self.number(u64::from(*restart == crate::outcome::Restart::OnTarget));
         self.number(u64::from(workspace.is_some()) << 1 | u64::from(candidate.is_some()));

@@ -9,8 +9,9 @@ use crate::event::Stale;
 use crate::id::{BlobHash, FencingToken, TaskId, TaskNo};
 use crate::lease::Lease;
 use crate::money::{Cost, Usd};
-use crate::outcome::{Interruption, MergeIntent, Outcome, TEXT_BYTES_MAX, head_and_tail};
-use crate::record::{Cause, Completion, Escalation, ParkReason, Phase, RunState};
+use crate::outcome::{Interruption, MergeIntent, Outcome, Restart, TEXT_BYTES_MAX, head_and_tail};
+use crate::pipeline::{StageKind, StageSpec};
+use crate::record::{Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, Wait};
 use crate::retry::signature;
 use crate::time::Timestamp;
 
@@ -92,13 +93,13 @@ impl Model {
     fn ended(&mut self, now: Timestamp, place: usize, lease: &Lease, report: &StageReport) {
         let cost = report.cost.settle(lease.reserved);
         self.book(place, lease, cost);
-        if self.tasks[place].stage == 0 {
+        if self.specs[place].1.is(self.tasks[place].stage, StageKind::Run) {
             self.tasks[place].workspace = Some(lease.token);
         }
         self.tasks[place].since = now;
         match &report.outcome {
             Outcome::Passed => self.passed(place, report),
-            Outcome::Rejected { feedback, .. } => self.rejected(place, feedback, report),
+            Outcome::Rejected { feedback, .. } => self.rejected(now, place, feedback, report),
             Outcome::Question { text } => self.escalate(place, Cause::Question, Some(text), report),
             Outcome::Fatal { error } => {
                 let was_first = self.tasks[place].stage == 0;
@@ -110,6 +111,26 @@ impl Model {
             Outcome::Interrupted { reason, .. } => {
                 self.interrupted(now, place, *reason, cost, report);
             }
+            Outcome::Suspended { .. } => self.suspended(now, place, cost, report),
+        }
+    }
+
+    /// A gate that is closed is asked again later; what is no gate cannot be closed.
+    fn suspended(&mut self, now: Timestamp, place: usize, cost: Usd, report: &StageReport) {
+        if !self.specs[place].1.is(self.tasks[place].stage, StageKind::Gate) {
+            self.interrupted(now, place, Interruption::Crashed, cost, report);
+            return;
+        }
+        let rules = self.run_mut().rules.clone();
+        let task = &mut self.tasks[place];
+        task.deferrals += 1;
+        let count = task.deferrals - task.extra.deferrals;
+        let least = rules.next_poll(now, &task.id, count);
+        let asked = report.retry_at.map(|at| at.min(now.after(ASKED_MAX)));
+        let until = asked.map_or(least, |at| at.max(least));
+        task.phase = Phase::Deferred { until, why: Wait::Other(Delay::GateClosed) };
+        if count > rules.deferrals_max {
+            self.escalate(place, Cause::DeferralsUsed, None, report);
         }
     }
 
@@ -131,6 +152,12 @@ impl Model {
         task.intent = None;
         task.candidate = report.candidate.clone().or_else(|| task.candidate.take());
         task.session = report.session.clone().or_else(|| task.session.take());
+        let (stages, at) = (self.specs[place].1.stages(), usize::from(task.stage));
+        let is_run = |stage: &StageSpec| stage.kind == StageKind::Run;
+        if is_run(&stages[at - 1]) && stages.iter().skip(at).any(is_run) {
+            task.restart = Restart::OnCandidate;
+            task.session = None;
+        }
         task.phase = Phase::Open;
         if is_last {
             let merged = report.merged.clone();
@@ -142,15 +169,26 @@ impl Model {
         }
     }
 
-    fn rejected(&mut self, place: usize, feedback: &str, report: &StageReport) {
+    fn rejected(&mut self, now: Timestamp, place: usize, feedback: &str, report: &StageReport) {
         let Outcome::Rejected { restart, .. } = &report.outcome else { return };
+        let rules = self.run_mut().rules.clone();
+        let at = self.tasks[place].stage;
+        let (back, rounds) = {
+            let pipeline = &self.specs[place].1;
+            (pipeline.after_rejection(at), pipeline.stage(at).and_then(|stage| stage.rounds))
+        };
         let was_first = self.tasks[place].stage == 0;
         let retries = self.specs[place].0.max_retries + self.tasks[place].extra.retries;
         let again = self.run_mut().rules.same_failure_escalates
             && self.tasks[place].signature == Some(signature(feedback));
         let task = &mut self.tasks[place];
         let is_last = task.rejections >= retries;
-        task.stage = 0;
+        let is_last_round = rounds.is_some_and(|rounds| {
+            task.rounds.resize(task.rounds.len().max(usize::from(at) + 1), 0);
+            task.rounds[usize::from(at)] += 1;
+            task.rounds[usize::from(at)] > rounds
+        });
+        task.stage = if *restart == Restart::OnTarget { 0 } else { back };
         task.under_way = false;
         task.rejections += 1;
         task.interruptions = 0;
@@ -160,9 +198,13 @@ impl Model {
         task.restart = *restart;
         task.candidate = report.candidate.clone().or_else(|| task.candidate.take());
         task.session.clone_from(&report.session);
-        task.phase = Phase::Open;
+        let until = rules.after_rejection(now, &task.id, task.rejections - task.extra.retries);
+        let why = Wait::Other(Delay::Rejected);
+        task.phase = if until > now { Phase::Deferred { until, why } } else { Phase::Open };
         if is_last {
             self.escalate(place, Cause::RetriesUsed, Some(feedback), report);
+        } else if is_last_round {
+            self.escalate(place, Cause::RoundsUsed, Some(feedback), report);
         } else if again {
             self.escalate(place, Cause::SameFailure, Some(feedback), report);
         } else if self.is_spent(place) {
@@ -203,7 +245,11 @@ impl Model {
         task.interruptions += u32::from(is_counted);
         task.settled = cost;
         task.session = report.session.clone().or_else(|| task.session.take());
-        task.phase = if until > now { Phase::Deferred { until, why: reason } } else { Phase::Open };
+        task.phase = if until > now {
+            Phase::Deferred { until, why: Wait::Interrupted(reason) }
+        } else {
+            Phase::Open
+        };
         if is_given_up {
             task.holds_scope = false;
             task.under_way = false;
@@ -255,7 +301,8 @@ impl Model {
         let spare = self.run.as_ref().map_or(0, |run| run.rules.dispatches_spare);
         let stages = u32::try_from(pipeline.stages().len()).unwrap_or(u32::MAX);
         let task = &self.tasks[place];
-        task.dispatches >= stages * (spec.max_retries + 1) + spare + task.extra.dispatches
+        task.dispatches - task.deferrals
+            >= stages * (spec.max_retries + 1) + spare + task.extra.dispatches
     }
 
     fn first_stage_failed(&mut self) {

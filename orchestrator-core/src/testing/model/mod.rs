@@ -20,7 +20,7 @@ use crate::event::Stale;
 use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::outcome::{Interruption, Restart};
-use crate::pipeline::{AGENTS, Pipeline, VERIFY};
+use crate::pipeline::{AGENTS, GATES, Pipeline, VERIFY};
 use crate::plan::Plan;
 use crate::policy::{SchedulingPolicy, TaskGraph};
 use crate::record::{Counts, Extra, Phase, PlanRef, PoolRecord, RunRecord, RunState, TaskRecord};
@@ -274,11 +274,11 @@ impl Model {
         self.numbers = numbers.into_iter().map(TaskNo).collect();
     }
 
-    /// A pool that nobody limited has 4 permits where agents or verify commands work, else 1.
+    /// A pool that nobody limited has 4 permits where agents or commands work, else 1.
     fn pool(&mut self, name: &PoolName) -> &mut PoolRecord {
         self.pools.entry(name.clone()).or_insert_with(|| PoolRecord {
             name: name.clone(),
-            limit: if matches!(name.as_str(), AGENTS | VERIFY) { 4 } else { 1 },
+            limit: if matches!(name.as_str(), AGENTS | VERIFY | GATES) { 4 } else { 1 },
             closed_until: None,
         })
     }
@@ -356,7 +356,9 @@ fn new_task(id: &TaskId, at: Timestamp) -> TaskRecord {
         attempt: 0,
         under_way: false,
         rejections: 0,
+        rounds: Vec::new(),
         interruptions: 0,
+        deferrals: 0,
         dispatches: 0,
         extra: Extra::default(),
         feedback: Vec::new(),

@@ -10,8 +10,9 @@ use crate::command::{Answer, Command, Refusal};
 use crate::event::Resolution;
 use crate::id::{BlobHash, TaskId};
 use crate::outcome::Interruption;
+use crate::pipeline::StageKind;
 use crate::plan::Plan;
-use crate::record::{Completion, Phase, PlanRef, RunState};
+use crate::record::{Cause, Completion, Phase, PlanRef, RunState, TaskRecord};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -93,8 +94,33 @@ impl Model {
         let done = match how {
             Resolution::ByHand => Completion::ByHand,
             Resolution::Skip => Completion::Skipped,
+            Resolution::Approve => return self.approve(now, place),
         };
         self.settled_by_hand(now, place, Phase::Done(done));
+        Ok(Answer::Done)
+    }
+
+    /// A person judges in the place of a verify command, a reviewer or a gate.
+    fn approve(&mut self, now: Timestamp, place: usize) -> Given {
+        let stages = self.specs[place].1.stages();
+        let kind = stages.get(usize::from(self.tasks[place].stage)).map(|stage| stage.kind);
+        let judges = [StageKind::Verify, StageKind::Review, StageKind::Gate];
+        let is_cancelled = matches!(self.tasks[place].phase, Phase::Cancelled);
+        if is_cancelled || !kind.is_some_and(|kind| judges.contains(&kind)) {
+            return Err(self.wrong_phase(place));
+        }
+        let is_last = usize::from(self.tasks[place].stage) + 1 == stages.len();
+        let task = &mut self.tasks[place];
+        task.stage += 1;
+        allow_anew(task);
+        if is_last {
+            self.settled_by_hand(now, place, Phase::Done(Completion::Verified));
+            return Ok(Answer::Done);
+        }
+        task.under_way = true;
+        task.phase = Phase::Open;
+        task.since = now;
+        self.reopen();
         Ok(Answer::Done)
     }
 
@@ -105,13 +131,14 @@ impl Model {
         if !matches!(record.phase, Phase::Escalated(_) | Phase::Cancelled) {
             return Err(self.wrong_phase(place));
         }
-        if record.intent.is_none() {
+        let is_at_gate = matches!(
+            &record.phase,
+            Phase::Escalated(escalation) if escalation.cause == Cause::DeferralsUsed
+        );
+        if record.intent.is_none() && !is_at_gate {
             record.stage = 0;
         }
-        record.extra.retries = record.rejections;
-        record.extra.dispatches = record.dispatches;
-        record.interruptions = 0;
-        record.signature = None;
+        allow_anew(record);
         record.phase = Phase::Open;
         record.since = now;
         self.reopen();
@@ -222,4 +249,14 @@ impl Model {
         let state = self.run.as_ref().map_or("", |run| run.state.as_str());
         Refusal::WrongState { state, remedy: "" }
     }
+}
+
+/// Who goes on by a person's word may use as much as a new task.
+fn allow_anew(task: &mut TaskRecord) {
+    task.extra.retries = task.rejections;
+    task.extra.deferrals = task.deferrals;
+    task.extra.dispatches = task.dispatches - task.deferrals;
+    task.rounds.clear();
+    task.interruptions = 0;
+    task.signature = None;
 }

@@ -118,6 +118,7 @@ impl Log {
             }
             EventKind::Passed { token, cost, .. }
             | EventKind::Rejected { token, cost, .. }
+            | EventKind::Suspended { token, cost, .. }
             | EventKind::Interrupted { token, cost, .. } => (true, Some(*token), *cost),
             EventKind::Escalated { token, cost, .. } => (token.is_some(), *token, *cost),
             EventKind::ResultRefused { token, cost, .. } => (false, Some(*token), *cost),
@@ -178,6 +179,11 @@ pub(in crate::testing) fn dispatches(engine: &Engine) -> Check {
         let retries = engine.spec(&task.id).map_or(0, |spec| spec.max_retries);
         let stages = engine.pipeline(&task.id).map_or(0, |pipeline| pipeline.stages().len());
         let max = run.rules.dispatches_max(stages, retries) + task.extra.dispatches;
+        let polls = run.rules.deferrals_max + task.extra.deferrals + 1;
+        if task.deferrals > polls {
+            return Err(format!("P6: `{}` found a gate closed {polls} times", task.id));
+        }
+        let max = max + task.deferrals;
         if task.dispatches > max {
             return Err(format!("P6: `{}` was granted {} of {max}", task.id, task.dispatches));
         }

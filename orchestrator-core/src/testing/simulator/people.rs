@@ -35,7 +35,10 @@ impl World {
                 let dependents = self.dice.once_in(2);
                 Command::Retry { task, dependents, actor, reason }
             }
-            3 => Command::Resolve { task, how: Resolution::Skip, actor, reason },
+            3 => {
+                let how = if self.dice.once_in(2) { Resolution::Skip } else { Resolution::Approve };
+                Command::Resolve { task, how, actor, reason }
+            }
             4 if self.dice.once_in(2) => Command::Cancel { task, actor, reason },
             5 => {
                 let pool = PoolName::parse(AGENTS).expect("a valid name");

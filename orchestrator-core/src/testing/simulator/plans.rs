@@ -4,9 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Dice;
-use crate::id::{PoolName, TaskId};
+use crate::id::{PipelineName, PoolName, StageName, TaskId};
 use crate::money::Usd;
-use crate::pipeline::AGENTS;
+use crate::pipeline::{AGENTS, Pipeline, StageKind, StageSpec};
 use crate::plan::Plan;
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
@@ -16,6 +16,31 @@ const PLAN_PLACE: u64 = 5 << 32;
 
 /// The pool that some tasks need permits of beyond their stage's.
 pub(super) const GPU: &str = "gpu";
+
+/// A pipeline with all that the default one does not have.
+const CAREFUL: &str = "careful";
+
+fn name(text: &str) -> PipelineName {
+    PipelineName::parse(text).expect("a valid name")
+}
+
+/// Two stages that work, one after the other, and judges that send back to the second.
+fn careful(dice: &mut Dice) -> Pipeline {
+    let polish = StageName::parse("polish").expect("a valid name");
+    let rounds = dice.once_in(2).then(|| dice.below(2));
+    let on_rejection = dice.once_in(2).then(|| polish.clone());
+    let command = Some(VerifyCommand::Shell("true".to_owned()));
+    let mut stages = vec![
+        StageSpec::of(StageKind::Run),
+        StageSpec { name: polish, ..StageSpec::of(StageKind::Run) },
+        StageSpec { on_rejection, rounds, ..StageSpec::of(StageKind::Verify) },
+        StageSpec { command, ..StageSpec::of(StageKind::Gate) },
+    ];
+    if dice.once_in(2) {
+        stages.push(StageSpec::of(StageKind::Integrate));
+    }
+    Pipeline::new(stages).expect("a valid pipeline")
+}
 
 /// A random plan: each task depends on some of those before it, and on some of the `known`.
 pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) -> Plan {
@@ -44,12 +69,16 @@ pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) 
             let agents = PoolName::parse(AGENTS).expect("a valid name");
             spec.needs.extend(NonZeroU32::new(2).map(|permits| (agents, permits)));
         }
+        spec.pipeline = dice.once_in(3).then(|| name(CAREFUL));
         spec.priority = [0, 0, 0, 5, -5][dice.below(5) as usize];
         spec.estimate =
             dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
         plan.tasks.push(spec);
     }
     dice.at(place - 1);
+    if plan.tasks.iter().any(|spec| spec.pipeline.is_some()) {
+        plan.pipelines.insert(name(CAREFUL), careful(dice));
+    }
     for pool in [AGENTS, GPU] {
         let pool = PoolName::parse(pool).expect("a valid name");
         let needs = plan.tasks.iter().filter_map(|spec| spec.needs.get(&pool));

@@ -128,6 +128,11 @@ impl World {
                 return Ok(None);
             }
             9 => report.outcome = interrupted(Interruption::Auth),
+            10 | 11 | 13 | 14 if kind == Some(StageKind::Gate) || luck == 10 => {
+                report.outcome = Outcome::Suspended { poll_at: None };
+                let later = u64::from(self.dice.below(4_000_000));
+                report.retry_at = self.dice.once_in(2).then(|| Timestamp(self.now + later));
+            }
             _ => {}
         }
         let share = u64::from(self.dice.below(1_000));
@@ -138,7 +143,7 @@ impl World {
             match kind {
                 Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
                 Some(StageKind::Integrate) => return self.merge(grant, report),
-                Some(StageKind::Verify | StageKind::Review) | None => {}
+                Some(StageKind::Verify | StageKind::Review | StageKind::Gate) | None => {}
             }
         }
         Ok(Some(report))
@@ -230,7 +235,8 @@ impl World {
     /// A command about the run as a whole.
     pub(super) fn run_command(&mut self) -> Command {
         match self.dice.below(9) {
-            0 | 2 | 3 => Command::CreateRun { rules: RetryRules::default() },
+            0 | 2 => Command::CreateRun { rules: RetryRules::default() },
+            3 => Command::Pause { actor: "sim".to_owned(), reason: "chance".to_owned() },
             1 => Command::SetBudget { budget: Some(Usd::dollars(20 + self.dice.below(60))) },
             4 => Command::Resume { actor: "sim".to_owned() },
             5 => Command::AddPlan { plan: Arc::new(Plan::default()) },

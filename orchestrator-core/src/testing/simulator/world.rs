@@ -61,6 +61,8 @@ impl World {
             first_stage_failures_max: 3 * world.dice.below(2),
             passed_over_max: world.dice.below(4),
             dispatches_spare: 60 / (1 + world.dice.below(60)),
+            deferrals_max: world.dice.below(4),
+            rejection_backoff: Duration::from_secs(u64::from(world.dice.below(2)) * 30),
             ..RetryRules::default()
         };
         world.begin(rules, plan);
@@ -123,11 +125,22 @@ impl World {
         for _ in 0..self.healed_steps_max() {
             if self.grants.is_empty() && self.engine.settlement(self.time()).is_some() {
                 self.must(&Command::Settle)?;
-                return self.ended_well();
+                self.ended_well()?;
+                return self.after_the_end();
             }
             self.healed_step()?;
         }
         Err(format!("P15: the run does not settle: {:?}", self.explain_all()))
+    }
+
+    /// Nobody keeps people from asking things of a run that is over.
+    fn after_the_end(&mut self) -> Check {
+        let commands = [self.run_command(), self.persons_command(), self.run_command()];
+        for command in commands {
+            drop(self.commit(&command));
+            self.check()?;
+        }
+        Ok(())
     }
 
     /// Each task passes each of its stages once; each lease that was lost, and each wait, ends once.

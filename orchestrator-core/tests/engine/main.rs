@@ -1,6 +1,8 @@
 //! The engine's rules, one at a time.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod pipelines;
+
 use std::sync::Arc;
 use std::time::Duration;
 
