@@ -34,7 +34,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Documents;
-use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner};
+use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner, FollowUps};
 use orchestrator_cli::Terminal;
 use orchestrator_core::port::{Store as _, Workspaces as _};
 use orchestrator_core::{
@@ -158,9 +158,7 @@ async fn compose(
     store: Arc<SqliteStore>,
 ) -> anyhow::Result<Pipeline> {
     // Agents: `claude`, or the program that stands in for it.
-    let mut claude = claude_config(options)?;
-    claude.follow_ups = Some(place.join("follow-ups"));
-    let claude = Arc::new(claude);
+    let claude = Arc::new(claude_config(options)?);
     let runner = ClaudeRunner::new(Arc::clone(&claude));
     let reviewer = ClaudeReviewer::new(claude);
 
@@ -175,7 +173,7 @@ async fn compose(
         store: Arc::<SqliteStore>::clone(&store),
         runner: Arc::new(runner.clone()),
         verifier: Arc::new(CommandVerifier::default()),
-        reviewer: Arc::new(reviewer.clone()),
+        reviewer: Arc::new(FollowUps::of(Arc::new(reviewer.clone()), place.join("follow-ups"))),
         integrator: Arc::new(git.clone()),
         workspaces: Arc::new(git.clone()),
         host: Arc::new(LocalHost::new()?.with_grace(Duration::from_secs(2))),
@@ -209,23 +207,24 @@ fn claude_config(options: &Options) -> anyhow::Result<ClaudeConfig> {
             let mut config = ClaudeConfig::new(std::env::current_exe()?, model);
             config.leading_args = vec![agent::ARGUMENT.into()];
             config.environment = Environment::tools();
+            config.common.prices = agent::PRICES;
             config
         }
     };
-    config.templates = Arc::new(preflight::templates(options.templates.as_deref())?);
+    config.common.templates = Arc::new(preflight::templates(options.templates.as_deref())?);
     if options.no_documents {
-        config.documents = Documents::none();
+        config.common.documents = Documents::none();
     } else if !options.document.is_empty() {
-        config.documents = Documents::new(options.document.iter().cloned());
+        config.common.documents = Documents::new(options.document.iter().cloned());
     }
-    config.account = options
+    config.common.account = options
         .account
         .as_ref()
         .map(|path| Account::at(path).leaving(options.leave.unwrap_or_default()));
     if options.sandboxed {
         config.policy = Policy::sandboxed();
     }
-    config.kill_grace = Duration::from_secs(3);
+    config.common.kill_grace = Duration::from_secs(3);
     Ok(config)
 }
 

@@ -11,6 +11,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use orchestrator_claude::agent::Prices;
+use orchestrator_core::Usd;
 use serde_json::{Value, json};
 
 use super::content::{DRAFTS, PORTS};
@@ -20,6 +22,13 @@ use super::review;
 pub(crate) const ARGUMENT: &str = "stand-in-agent";
 /// What it is called where a model is named.
 pub(crate) const MODEL: &str = "stand-in";
+/// What it would cost by the token, if it cost anything.
+pub(crate) const PRICES: Prices = Prices {
+    input: Usd::dollars(3),
+    output: Usd::dollars(15),
+    cache_read: Usd::ZERO,
+    cache_write: Usd::ZERO,
+};
 
 /// Options that are followed by a value.
 const WITH_VALUE: &[&str] = &[

@@ -51,11 +51,10 @@ pub(crate) async fn check(
     let root = untouched.map_err(|err| anyhow::anyhow!(err.chain()))?.path;
     let mut faults: Vec<String> = Vec::new();
     match runner.check(&plan.tasks, &root).await {
-        Ok(checked) if !checked.is_known => warnings.push(format!(
-            "version {} of the agent's program is not among those that were measured",
-            harmless(&checked.version, 40)
-        )),
-        Ok(_) => {}
+        Ok(checked) => {
+            let found = checked.warnings.iter();
+            warnings.extend(found.map(|warning| harmless(&warning.to_string(), 400)));
+        }
         Err(found) => faults.extend(found.iter().map(ToString::to_string)),
     }
     if let Err(found) = reviewer.check(&plan.tasks, &root).await {

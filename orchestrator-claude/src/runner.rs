@@ -14,12 +14,10 @@ use tracing::{info, warn};
 use crate::agent::{Agent, AgentConfig, Answer};
 use crate::blocked::Watch;
 use crate::call::{Call, Called, sum};
-use crate::check::{self, Checked, SetupFault};
-use crate::claude::Claude;
-use crate::config::ClaudeConfig;
 use crate::memory::{Left, Memory};
 use crate::outcome::{Class, Refusal, Stop, Unservable};
-use crate::prompt::{Document, Values};
+use crate::outfit::{Begun, Checked, Outfit, SetupFault};
+use crate::prompt::{Document, Templates, Values};
 use crate::signals::{Looked, Signal};
 use crate::tree::Tree;
 use crate::unready::Unready;
@@ -32,25 +30,25 @@ use crate::unready::Unready;
 /// output goes to files in the stage's directory, and nothing of it is left when the stage ends.
 #[derive(Debug, Clone)]
 pub struct AgentRunner {
-    agent: Arc<dyn Agent>,
-    config: Arc<AgentConfig>,
+    outfit: Outfit,
 }
 
-/// Works on tasks with the `claude` program: an [`AgentRunner`] for it.
-#[derive(Debug, Clone)]
-pub struct ClaudeRunner {
-    config: Arc<ClaudeConfig>,
-    runner: AgentRunner,
+/// What is known before the program starts.
+struct Before {
+    begun: Begun,
+    watch: Watch,
+    tree: Option<Tree>,
 }
 
-impl ClaudeRunner {
-    /// A runner with this configuration.
+impl AgentRunner {
+    /// A runner for this agent.
     #[must_use]
-    pub fn new(config: impl Into<Arc<ClaudeConfig>>) -> Self {
-        let config = config.into();
-        let agent = Arc::new(Claude::new(Arc::clone(&config)));
-        let runner = AgentRunner::new(agent, config.agent_config());
-        Self { config, runner }
+    pub fn new(agent: Arc<dyn Agent>, config: impl Into<Arc<AgentConfig>>) -> Self {
+        Self::with(Outfit { agent, config: config.into() })
+    }
+
+    pub(crate) const fn with(outfit: Outfit) -> Self {
+        Self { outfit }
     }
 
     /// Finds whatever is missing, before anything is spent: the documents below `root` (a tree as
@@ -59,53 +57,17 @@ impl ClaudeRunner {
     /// # Errors
     /// All that is wrong, at once.
     pub async fn check(&self, tasks: &[TaskSpec], root: &Path) -> Result<Checked, Vec<SetupFault>> {
-        check::program(&self.config, self.runner.check(tasks, root)).await
-    }
-}
-
-#[async_trait]
-impl Runner for ClaudeRunner {
-    async fn run(&self, cx: &StageContext) -> StageEnd {
-        self.runner.run(cx).await
-    }
-}
-
-/// What a stage begins with.
-struct Begun {
-    documents: Vec<Document>,
-    watch: Watch,
-    memory: Option<Memory>,
-    before: Option<Tree>,
-}
-
-impl AgentRunner {
-    /// A runner for this agent.
-    #[must_use]
-    pub fn new(agent: Arc<dyn Agent>, config: impl Into<Arc<AgentConfig>>) -> Self {
-        Self { agent, config: config.into() }
-    }
-
-    /// Finds whatever is missing in documents and prompts, before anything is spent: the documents
-    /// below `root` (a tree as the target has it), and the prompts of all tasks for every attempt.
-    #[must_use]
-    pub fn check(&self, tasks: &[TaskSpec], root: &Path) -> Vec<SetupFault> {
-        let (documents, mut faults) = check::documents(&self.config.documents, root);
-        let prompts = self.config.templates.check(tasks, &documents);
-        faults.extend(prompts.into_iter().map(SetupFault::Prompt));
-        faults
+        let prompts =
+            |templates: &Templates, documents: &[Document]| templates.check(tasks, documents);
+        self.outfit.check(root, prompts).await
     }
 
     async fn work(&self, cx: &StageContext) -> Result<StageEnd, Unready> {
-        let config = &*self.config;
-        Unready::unless_funded(cx)?;
-        Unready::unless_open(config)?;
-        let documents = check::needed_documents(&config.documents, &cx.workspace.path)?;
-        let begun = Begun {
-            documents,
-            watch: Watch::begin(&cx.workspace.path, &cx.workspace.aside, cx.attempt)?,
-            memory: Memory::of(cx),
-            before: tree(&cx.workspace.path).await,
-        };
+        let Outfit { agent, config } = &self.outfit;
+        let begun = self.outfit.begin(cx)?;
+        let watch = Watch::begin(&cx.workspace.path, &cx.workspace.aside, cx.attempt)?;
+        let before = Before { begun, watch, tree: tree(&cx.workspace.path).await };
+        let begun = &before.begun;
         let noticed = begun.memory.as_ref().map(|memory| memory.signals(cx)).unwrap_or_default();
         let noticed: Vec<String> = noticed.iter().map(ToString::to_string).collect();
         let values = Values {
@@ -119,7 +81,7 @@ impl AgentRunner {
         let rules = config.templates.render("rules", values)?;
         let home = cx.workspace.aside.join("agent");
         let call = Call {
-            agent: &*self.agent,
+            agent: &**agent,
             config,
             cx,
             prompt: "",
@@ -132,23 +94,23 @@ impl AgentRunner {
         };
         let begun_at = Instant::now();
         let mut spent = Cost::NONE;
-        if let Some(session) = &self.conversation(cx, &begun) {
+        if let Some(session) = &self.conversation(cx, begun) {
             let prompt = config.templates.render("resume", values)?;
             let called = Call { prompt: &prompt, resume: Some(session), ..call }.make().await?;
             let finish = called.finish(None, None);
-            let has_money = finish.cost.settle(Usd::ZERO) < cx.stage.cap;
+            spent = called.cost(&finish);
+            let has_money = spent.settle(Usd::ZERO) < cx.stage.cap;
             if !cannot_go_on(&finish.class) || !has_money || cx.cancel.is_cancelled() {
-                return Ok(self.end(cx, &called, begun).await);
+                return Ok(end(cx, &called, before).await);
             }
-            called.note(&*self.agent, &finish, &[]);
-            spent = finish.cost;
+            called.note(&finish, &[]);
             warn!(task = %cx.task.id, class = ?finish.class, "a new conversation begins");
         }
         let prompt = config.templates.render(&cx.task.prompt_template, values)?;
         let cap = cx.stage.cap.minus(spent.settle(Usd::ZERO));
         let wall = cx.stage.timeout.saturating_sub(begun_at.elapsed());
         let called = Call { prompt: &prompt, cap, wall, ..call }.make().await?;
-        let end = self.end(cx, &called, begun).await;
+        let end = end(cx, &called, before).await;
         Ok(StageEnd { cost: sum(spent, end.cost), ..end })
     }
 
@@ -156,63 +118,63 @@ impl AgentRunner {
     fn conversation(&self, cx: &StageContext, begun: &Begun) -> Option<SessionId> {
         let memory = begun.memory.as_ref();
         let is_outdated = memory.is_some_and(|memory| memory.is_outdated(&begun.documents));
-        if !self.agent.capabilities().resume || is_outdated {
+        if !self.outfit.agent.capabilities().resume || is_outdated {
             return None;
         }
-        let earlier = || memory.filter(|_| self.config.resume_rejected)?.conversation(cx);
+        let earlier = || memory.filter(|_| self.outfit.config.resume_rejected)?.conversation(cx);
         cx.session.clone().or_else(earlier)
     }
+}
 
-    async fn end(&self, cx: &StageContext, called: &Called, begun: Begun) -> StageEnd {
-        let Begun { documents, watch, memory, before } = begun;
-        let first = called.finish(None, None);
-        let is_interrupted =
-            matches!(called.outcome(cx, &first, None), Outcome::Interrupted { .. });
-        // The stage goes on in this workspace after an interruption, and is asked again at its end.
-        let question = if is_interrupted { None } else { watch.take(&cx.dir) };
-        let after = tree(&cx.workspace.path).await;
-        let changed = before.as_ref().zip(after.as_ref()).map(|(one, two)| one.changed(two));
-        let goes_on = memory.as_ref().filter(|memory| memory.is_of_this_attempt(cx));
-        let has_changes = has_changes(cx, changed.as_deref(), goes_on);
-        let finish = called.finish(question.as_deref(), has_changes);
-        let signals = Looked {
-            task: &cx.task,
-            root: &cx.workspace.path,
-            repeats: &called.heard.repeats,
-            denied: called.heard.denied,
-            said: is_success(&finish.class).then_some(finish.text.as_str()),
-            has_changes,
-            before: before.as_ref(),
-            after: after.as_ref(),
-        }
-        .signals();
-        for signal in &signals {
-            info!(task = %cx.task.id, %signal, "noticed about the run");
-            cx.activity.say(ActivityKind::Said(format!("noticed: {signal}")));
-        }
-        called.note(&*self.agent, &finish, &signals);
-        let mut outcome = called.outcome(cx, &finish, question.as_deref());
-        if called.may_start_later {
-            outcome = Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None };
-        }
-        add_to_feedback(&mut outcome, question.as_deref(), &signals);
-        // A rejection tells the next attempt of them by itself.
-        // One that went in circles would go on in them.
-        let is_worth_it = finish.class != Class::Stopped(Stop::Repeats);
-        let left = Left {
-            session: called.heard.session.clone().filter(|_| is_worth_it),
-            signals: if outcome == Outcome::Passed { signals } else { Vec::new() },
-            said: &finish.text,
-            documents: &documents,
-            changed: changed.as_deref(),
-        };
-        let noted = Memory::keep(cx, left, memory.as_ref());
-        if let Err(err) = noted {
-            warn!(task = %cx.task.id, error = %err, "the next attempt begins a new conversation");
-        }
-        let outcome = called.leftovers().unwrap_or(outcome);
-        StageEnd { outcome, cost: finish.cost, session: called.heard.session.clone() }
+/// Ends the stage: looks at what the program left, and remembers it.
+async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
+    let Before { begun: Begun { documents, memory }, watch, tree: before } = before;
+    let first = called.finish(None, None);
+    let is_interrupted = matches!(called.outcome(cx, &first, None), Outcome::Interrupted { .. });
+    // The stage goes on in this workspace after an interruption, and is asked again at its end.
+    let question = if is_interrupted { None } else { watch.take(&cx.dir) };
+    let after = tree(&cx.workspace.path).await;
+    let changed = before.as_ref().zip(after.as_ref()).map(|(one, two)| one.changed(two));
+    let goes_on = memory.as_ref().filter(|memory| memory.is_of_this_attempt(cx));
+    let has_changes = has_changes(cx, changed.as_deref(), goes_on);
+    let finish = called.finish(question.as_deref(), has_changes);
+    let signals = Looked {
+        task: &cx.task,
+        root: &cx.workspace.path,
+        repeats: &called.heard.repeats,
+        denied: called.heard.denied,
+        said: is_success(&finish.class).then_some(finish.text.as_str()),
+        has_changes,
+        before: before.as_ref(),
+        after: after.as_ref(),
     }
+    .signals();
+    for signal in &signals {
+        info!(task = %cx.task.id, %signal, "noticed about the run");
+        cx.activity.say(ActivityKind::Said(format!("noticed: {signal}")));
+    }
+    called.note(&finish, &signals);
+    let mut outcome = called.outcome(cx, &finish, question.as_deref());
+    if called.may_start_later {
+        outcome = Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None };
+    }
+    add_to_feedback(&mut outcome, question.as_deref(), &signals);
+    // A rejection tells the next attempt of them by itself.
+    // One that went in circles would go on in them.
+    let is_worth_it = finish.class != Class::Stopped(Stop::Repeats);
+    let left = Left {
+        session: called.heard.session.clone().filter(|_| is_worth_it),
+        signals: if outcome == Outcome::Passed { signals } else { Vec::new() },
+        said: &finish.text,
+        documents: &documents,
+        changed: changed.as_deref(),
+    };
+    let noted = Memory::keep(cx, left, memory.as_ref());
+    if let Err(err) = noted {
+        warn!(task = %cx.task.id, error = %err, "the next attempt begins a new conversation");
+    }
+    let outcome = called.leftovers().unwrap_or(outcome);
+    StageEnd { outcome, cost: called.cost(&finish), session: called.heard.session.clone() }
 }
 
 /// Whether a conversation is gone, or has become too long for the model; a new one may go better.

@@ -3,10 +3,9 @@
 
 #![expect(clippy::needless_pass_by_value, reason = "a table of cases reads better without signs")]
 
-use orchestrator_claude::outcome::{
-    Class, Doubt, Ending, Exit, Limit, Refusal, Stop, Unservable, classify,
-};
-use orchestrator_claude::stream::Transcript;
+use orchestrator_claude::claude::stream::Transcript;
+use orchestrator_claude::claude::{Ending, classify};
+use orchestrator_claude::outcome::{Class, Doubt, Exit, Limit, Refusal, Stop, Unservable};
 use serde_json::{Value, json};
 
 /// An ending in the making; at first a success.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use orchestrator_claude::outcome::{
-    Class, Doubt, Ending, Exit, Limit, Refusal, Stop, Unservable, classify,
-};
-use orchestrator_claude::stream::{Prices, Transcript};
+use orchestrator_claude::agent::Prices;
+use orchestrator_claude::claude::stream::Transcript;
+use orchestrator_claude::claude::{Ending, classify};
+use orchestrator_claude::outcome::{Class, Doubt, Exit, Limit, Refusal, Stop, Unservable};
 use orchestrator_core::{Cost, Interruption, Outcome, Usd, WallTime};
 
 const OLD: &str = "2.1.197";

@@ -1,8 +1,10 @@
 //! P16: nothing that an agent writes makes a public function panic, or be taken for what it is not.
 
-use orchestrator_claude::outcome::{Class, Ending, Exit, classify};
+use orchestrator_claude::agent::Prices;
+use orchestrator_claude::claude::stream::Transcript;
+use orchestrator_claude::claude::{Ending, classify};
+use orchestrator_claude::outcome::{Class, Exit};
 use orchestrator_claude::prompt::{Templates, Values};
-use orchestrator_claude::stream::{Prices, Transcript};
 use orchestrator_claude::verdict;
 use orchestrator_core::{Outcome, TaskId, TaskSpec, Verdict};
 use proptest::prelude::*;

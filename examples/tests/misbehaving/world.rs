@@ -118,9 +118,9 @@ impl World {
         let mut config = ClaudeConfig::new(agent(), "none");
         config.leading_args = self.arguments(behaviour).map(Into::into).to_vec();
         config.environment = Environment::tools();
-        config.documents = Documents::none();
-        config.final_grace = Duration::from_millis(300);
-        config.kill_grace = Duration::from_millis(300);
+        config.common.documents = Documents::none();
+        config.common.final_grace = Duration::from_millis(300);
+        config.common.kill_grace = Duration::from_millis(300);
         ClaudeRunner::new(Arc::new(config))
     }
 

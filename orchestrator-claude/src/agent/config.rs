@@ -1,17 +1,16 @@
 //! What holds for every agent program.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::Usd;
 use orchestrator_process::Confinement;
 
+use super::Prices;
 use crate::account::Account;
 use crate::prompt::{Documents, Templates};
 use crate::starts::Starts;
-use crate::stream::Prices;
 
 /// What holds for every agent program: prompts, limits, and what runs share.
 #[derive(Debug, Clone)]
@@ -21,8 +20,11 @@ pub struct AgentConfig {
     pub templates: Arc<Templates>,
     /// The documents that every agent gets.
     pub documents: Documents,
-    /// How long the program may write nothing.
-    pub silence: Duration,
+    /// The most turns in one run of the program.
+    pub turns_max: NonZeroU32,
+    /// How long the program may write nothing; `None` is as long as it may be silent and still be at
+    /// work ([`Agent::silence`](super::Agent::silence)).
+    pub silence: Option<Duration>,
     /// How long the program has to end after its final line.
     pub final_grace: Duration,
     /// How long it has between being asked to end and being killed.
@@ -30,7 +32,8 @@ pub struct AgentConfig {
     /// What one turn may cost past a limit of money: a program is given that much less than what is
     /// reserved for it, or half of it where that is less still.
     pub turn_overshoot: Usd,
-    /// Prices, for runs whose cost is known in tokens only.
+    /// Prices, for what is known in tokens only: all of what a program spends that names no money,
+    /// and of one that does the lower bound of a run that is ended before it says what it cost.
     pub prices: Prices,
     /// How often in a row the same tool may be used in the same way before the run is ended; `None`
     /// is without end.
@@ -40,8 +43,6 @@ pub struct AgentConfig {
     pub resume_rejected: bool,
     /// How often a change of one task is reviewed before a person is asked.
     pub review_rounds_max: NonZeroU32,
-    /// Where findings go that do not block a merge: a file for each.
-    pub follow_ups: Option<PathBuf>,
     /// What a program, with all that it starts, may use and where it may reach. In a sandbox it may
     /// write to the workspace, to its own home and to a directory for temporary files, and to what
     /// is named here.
@@ -53,14 +54,15 @@ pub struct AgentConfig {
 }
 
 impl Default for AgentConfig {
-    /// Built-in templates, the three usual documents, 16 minutes of silence, half a dollar for a turn
+    /// Built-in templates, the three usual documents, 200 turns, no prices, half a dollar for a turn
     /// past the limit, 25 equal uses of a tool in a row, 4 reviews of one task, and starts as
     /// [`Starts::default`] says.
     fn default() -> Self {
         Self {
             templates: Arc::new(Templates::built_in()),
             documents: Documents::default(),
-            silence: Duration::from_secs(16 * 60),
+            turns_max: NonZeroU32::MIN.saturating_add(199),
+            silence: None,
             final_grace: Duration::from_secs(8),
             kill_grace: Duration::from_secs(10),
             turn_overshoot: Usd(500_000),
@@ -68,7 +70,6 @@ impl Default for AgentConfig {
             repeats_max: NonZeroU32::new(25),
             resume_rejected: true,
             review_rounds_max: NonZeroU32::MIN.saturating_add(3),
-            follow_ups: None,
             confinement: Confinement::none(),
             starts: Starts::default(),
             account: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use orchestrator_core::{SessionId, Usd, WallTime};
 use serde_json::Value;
 
-use crate::stream::Tokens;
+use super::Tokens;
 
 /// Something that a line of output says.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,8 +15,14 @@ pub enum Event {
     Other,
     /// Nothing that can be read.
     Torn,
+    /// The program is of this version.
+    Version(String),
+    /// It uses this model.
+    Model(String),
     /// The conversation began, or began again, and this is its name.
     Session(SessionId),
+    /// The model is asked once more; of account for a program that keeps no limit of turns by itself.
+    Turn,
     /// The model said something.
     Text(String),
     /// The model uses a tool.

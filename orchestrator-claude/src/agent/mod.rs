@@ -6,15 +6,15 @@
 //! ([`Agent::prepare`]), what a line of its output says ([`Reader::line`]), and what an ending
 //! means ([`Reader::finish`]). [`Claude`](crate::Claude) is one; another is a file of its own.
 //!
-//! What a program cannot do by itself ([`Capabilities`]) is done for it: without a limit of money it
-//! is ended once the tokens it reports have cost its cap, without structured answers the verdict is
-//! read from its text, without conversations each stage begins anew.
+//! What a program cannot do by itself is done for it, as [`Capabilities`] says of each.
 
 mod config;
 mod event;
+mod money;
 
 use std::ffi::OsString;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +24,9 @@ use serde_json::Value;
 
 pub use self::config::AgentConfig;
 pub use self::event::{Denial, Event, RateLimit, Retry, ToolUse, Usage, Window};
+pub(crate) use self::money::Ledger;
+pub use self::money::{Prices, Tokens};
+use crate::SetupFault;
 use crate::outcome::{Class, Exit, Stop};
 
 /// An agent program: how it is started, and how its output is read.
@@ -33,6 +36,17 @@ pub trait Agent: fmt::Debug + Send + Sync {
 
     /// Versions of the program whose output is known; another one is warned about.
     fn known_versions(&self) -> &[&str];
+
+    /// What is wrong with how it was configured, as far as it shows without starting it.
+    fn faults(&self) -> Vec<SetupFault>;
+
+    /// How the program is asked for its version: the first word of its answer that begins with a
+    /// digit.
+    fn version(&self) -> Prepared;
+
+    /// How long the program may write nothing and still be at work, where the configuration names
+    /// nothing.
+    fn silence(&self) -> Duration;
 
     /// How the program is started for this; writes nothing.
     fn prepare(&self, ask: &Ask<'_>) -> Prepared;
@@ -58,19 +72,24 @@ pub trait Reader: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are independent of each other")]
 pub struct Capabilities {
-    /// Give an answer in the form of a JSON schema.
+    /// Give an answer in the form of a JSON schema. Without it a verdict is read from its text.
     pub structured_answer: bool,
-    /// Stop at a limit of money.
+    /// Stop at a limit of money. Without it the program is ended once what it tells of its use has
+    /// come to its cap.
     pub budget: bool,
-    /// Stop at a limit of turns; without it time, money and repetition end a run.
+    /// Stop at a limit of turns. Without it the program is ended when it begins one turn more
+    /// ([`Event::Turn`]).
     pub turns_max: bool,
-    /// Take up an earlier conversation.
+    /// Take up an earlier conversation. Without it each stage begins a new one.
     pub resume: bool,
-    /// Take the name of a new conversation from its caller.
+    /// Take the name of a new conversation from its caller. Without it the program names it, in
+    /// [`Event::Session`].
     pub names_conversation: bool,
-    /// Say what a run cost in money; else only tokens are known.
+    /// Say at its end what a run cost in money. Without it that is counted from what it tells of its
+    /// use, by [`AgentConfig::prices`].
     pub cost: bool,
-    /// Say when a usage window reopens.
+    /// Say when a usage window reopens. Without it the account is taken to be closed for half an
+    /// hour.
     pub limit_reset: bool,
 }
 
@@ -81,7 +100,9 @@ pub struct Ask<'a> {
     pub workspace: &'a Path,
     /// Where it keeps its configuration and conversations; exists.
     pub home: &'a Path,
-    /// The file with the prompt, which is also its standard input.
+    /// Where it has to keep its temporary files, when a sandbox keeps it from other places; exists.
+    pub temporary: Option<&'a Path>,
+    /// The file with the prompt.
     pub prompt: &'a Path,
     /// Names files of this run, for what [`Agent::prepare`] wants to be written.
     pub files: &'a Files,
@@ -95,6 +116,8 @@ pub struct Ask<'a> {
     pub model: Option<&'a str>,
     /// The most it may spend, for a program that can stop at a limit of money.
     pub budget: Usd,
+    /// The most turns, for a program that can stop at a limit of turns.
+    pub turns_max: NonZeroU32,
     /// How long it may run; it is ended then from outside.
     pub wall: Duration,
     /// The command that will judge the work, for a program that needs leave to run it.
@@ -104,9 +127,11 @@ pub struct Ask<'a> {
 /// Which conversation is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conversation<'a> {
-    /// A new one, of this name where the program takes names.
-    New(&'a str),
-    /// This one goes on.
+    /// A new one, which the program names.
+    New,
+    /// A new one of this name, for a program that takes names.
+    Named(&'a str),
+    /// This one goes on, for a program that can take it up.
     Resume(&'a SessionId),
 }
 
@@ -117,7 +142,7 @@ pub enum Answer {
     Text,
     /// As a verdict in the form of this JSON schema; only tools that read.
     Verdict {
-        /// The schema.
+        /// The schema, for a program that takes one; the prompt describes the same.
         schema: &'static str,
     },
 }
@@ -131,6 +156,8 @@ pub struct Prepared {
     pub args: Vec<OsString>,
     /// Its whole environment.
     pub environment: Environment,
+    /// The file that is its standard input, such as [`Ask::prompt`]; nothing where there is none.
+    pub stdin: Option<PathBuf>,
     /// Files that are written before it starts.
     pub files: Vec<(PathBuf, String)>,
 }
@@ -161,16 +188,13 @@ pub struct Finish {
     pub class: Class,
     /// What the program says went wrong.
     pub message: String,
-    /// The final text, or nothing.
+    /// The final text.
     pub text: String,
     /// The answer in the form that was asked for.
     pub structured: Option<Value>,
-    /// What it cost.
-    pub cost: Cost,
-    /// The version of the program, where it says so.
-    pub version: Option<String>,
-    /// The model that it used, where it says so.
-    pub model: Option<String>,
+    /// What it cost, where the program says so at its end; else it is counted from what it told of
+    /// its use while it ran.
+    pub cost: Option<Cost>,
 }
 
 /// The files of one run of a program in the stage's directory.

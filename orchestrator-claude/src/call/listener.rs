@@ -7,13 +7,13 @@ use std::time::Duration;
 use orchestrator_core::port::{ActivityKind, ActivitySink};
 use orchestrator_core::{SessionId, Usd};
 use orchestrator_process::{Flow, Line, Watch};
+use tracing::warn;
 
 use super::{Call, Called};
-use crate::agent::{Denial, Event, RateLimit, Reader, Usage};
+use crate::agent::{Denial, Event, Ledger, Prices, RateLimit, Reader};
 use crate::outcome::Stop;
 use crate::signals::Repeats;
 use crate::starts::Turn;
-use crate::stream::Prices;
 
 /// Longest excerpt of what the model says or does, in characters.
 const EXCERPT_CHARS_MAX: usize = 160;
@@ -23,6 +23,12 @@ const DENIALS_MAX: usize = 64;
 /// What was heard, as far as it is the same for all programs.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
+    /// The version of the program.
+    pub(crate) version: Option<String>,
+    /// Whether the output of that version is known.
+    pub(crate) is_known: bool,
+    /// The model.
+    pub(crate) model: Option<String>,
     /// The conversation.
     pub(crate) session: Option<SessionId>,
     /// Whether the last line that was waited for has come.
@@ -35,7 +41,16 @@ pub(crate) struct Heard {
     pub(crate) denied: u32,
     /// Equal uses of a tool.
     pub(crate) repeats: Repeats,
-    spent: Usd,
+    /// What was told of use.
+    pub(crate) ledger: Ledger,
+    turns: u32,
+}
+
+/// Limits that are kept for a program that does not keep them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kept {
+    pub(super) budget: Option<Usd>,
+    pub(super) turns_max: Option<NonZeroU32>,
 }
 
 /// Reads what the program says while it runs.
@@ -47,7 +62,9 @@ pub(super) struct Listener<'a> {
     grace: Duration,
     prices: Prices,
     repeats_max: Option<NonZeroU32>,
-    budget: Option<Usd>,
+    known_versions: &'a [&'a str],
+    /// Limits that the program does not keep by itself.
+    kept: Kept,
     /// Given back with the first line.
     turn: Option<Turn>,
     stop: Option<Stop>,
@@ -59,7 +76,7 @@ impl<'a> Listener<'a> {
         called: &'a mut Called,
         turn: Option<Turn>,
         log: &'a Path,
-        budget: Option<Usd>,
+        kept: Kept,
     ) -> Self {
         Self {
             reader: &mut *called.reader,
@@ -69,7 +86,8 @@ impl<'a> Listener<'a> {
             grace: call.config.final_grace,
             prices: call.config.prices,
             repeats_max: call.config.repeats_max,
-            budget,
+            known_versions: call.agent.known_versions(),
+            kept,
             turn,
             stop: None,
         }
@@ -82,6 +100,14 @@ impl<'a> Listener<'a> {
 
     fn take(&mut self, event: Event) {
         match event {
+            Event::Version(version) => self.is_of(version),
+            Event::Model(model) => self.heard.model = Some(model),
+            Event::Turn => {
+                self.heard.turns = self.heard.turns.saturating_add(1);
+                if self.kept.turns_max.is_some_and(|max| self.heard.turns > max.get()) {
+                    self.stop = Some(Stop::Turns);
+                }
+            }
             Event::Session(id) => {
                 self.activity.say(ActivityKind::Session(id.clone()));
                 self.heard.session = Some(id);
@@ -100,7 +126,13 @@ impl<'a> Listener<'a> {
                     self.heard.denials.push(denial);
                 }
             }
-            Event::Usage(usage) => self.count(usage),
+            Event::Usage(usage) => {
+                self.heard.ledger.take(usage);
+                let spent = self.heard.ledger.spent(&self.prices);
+                if self.kept.budget.is_some_and(|budget| spent >= budget) {
+                    self.stop = Some(Stop::Budget);
+                }
+            }
             Event::Limit(limit) => self.heard.limit = Some(limit),
             Event::Retried(retry) => {
                 self.say(&format!("request tried again ({}): {}", retry.attempt, retry.error));
@@ -110,15 +142,14 @@ impl<'a> Listener<'a> {
         }
     }
 
-    fn count(&mut self, usage: Usage) {
-        let money = |tokens, cost: Option<Usd>| cost.unwrap_or_else(|| self.prices.of(tokens));
-        self.heard.spent = match usage {
-            Usage::Delta { tokens, cost } => self.heard.spent.plus(money(tokens, cost)),
-            Usage::Total { tokens, cost } => self.heard.spent.max(money(tokens, cost)),
-        };
-        if self.budget.is_some_and(|budget| self.heard.spent >= budget) {
-            self.stop = Some(Stop::Budget);
+    fn is_of(&mut self, version: String) {
+        self.heard.is_known = self.known_versions.contains(&version.as_str());
+        // It is told again when the conversation begins again.
+        if !self.heard.is_known && self.heard.version.as_ref() != Some(&version) {
+            warn!(version, "this version of the program is not known; its output may be misread");
+            self.say(&format!("version {version} is not known; what it says may be misread"));
         }
+        self.heard.version = Some(version);
     }
 
     fn say(&self, text: &str) {

@@ -3,29 +3,34 @@
 mod listener;
 mod record;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
 use orchestrator_core::port::StageContext;
 use orchestrator_core::{BlobHash, Cost, Outcome, SessionId, Usd, WallTime};
 use orchestrator_process::{
-    Confinement, End, Environment, Limits, Marker, Program, SandboxMode, SpawnError, run,
+    Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, run,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use self::listener::{Heard, Listener};
+use self::listener::{Heard, Kept, Listener};
 use crate::account::wall_now;
-use crate::agent::{Agent, AgentConfig, Answer, Ask, Conversation, Ended, Files, Finish, Reader};
-use crate::outcome::{Exit, Stop, Told};
+use crate::agent::{
+    Agent, AgentConfig, Answer, Ask, Capabilities, Conversation, Ended, Files, Finish, Prepared,
+    Prices, RateLimit, Reader,
+};
+use crate::outcome::{Class, Exit, Stop, Told};
 use crate::signals::Signal;
 
 /// Longest line of output that is read, in bytes; a longer one counts as torn.
 const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// How long after a usage window reopens the first request is sent: clocks differ a little.
 const REOPEN_MARGIN_MS: u64 = 3_000;
+/// How long an account is taken to be closed, when the program does not say when a window reopens.
+const CLOSED_MS: u64 = 30 * 60 * 1_000;
 /// Over how long what waited for a window is spread when it reopens.
 const REOPEN_SPREAD_MS: u64 = 10_000;
 
@@ -54,6 +59,8 @@ pub(crate) struct Called {
     stopped: Option<Stop>,
     was_ended_late: bool,
     wants_structure: bool,
+    capabilities: Capabilities,
+    prices: Prices,
     reader: Box<dyn Reader>,
     pub(crate) heard: Heard,
     stderr: String,
@@ -80,30 +87,20 @@ impl Call<'_> {
         let asked = Instant::now();
         let turn = self.config.starts.turn(&self.cx.cancel).await;
         let wall = self.wall.saturating_sub(asked.elapsed());
-        let new = Uuid::new_v4().to_string();
-        let verify = self.cx.task.verify.as_ref().map(ToString::to_string);
-        let prepared = self.agent.prepare(&Ask {
-            workspace: &self.cx.workspace.path,
-            home: self.home,
-            prompt: &prompt,
-            files: &files,
-            rules: self.rules,
-            conversation: self.resume.map_or(Conversation::New(&new), Conversation::Resume),
-            answer: self.answer,
-            model: self.cx.stage.model.as_deref(),
-            budget: self.config.budget_of(self.cap),
-            wall,
-            verify: verify.as_deref(),
-        });
+        let temporary = self.temporary()?;
+        let prepared = self.prepared(&files, &prompt, temporary.as_deref(), wall);
         for (path, text) in &prepared.files {
             fs::write(path, text)?;
         }
         let stdout = files.path("stdout", "jsonl");
+        let can = self.agent.capabilities();
         let mut called = Called {
             exit: Exit::NotStarted { why: Stop::Cancelled.as_str().to_owned() },
             stopped: Some(Stop::Cancelled),
             was_ended_late: false,
-            wants_structure: self.answer != Answer::Text,
+            wants_structure: can.structured_answer && self.answer != Answer::Text,
+            capabilities: can,
+            prices: self.config.prices,
             reader: self.agent.reader(),
             heard: Heard::default(),
             stderr: String::new(),
@@ -117,19 +114,23 @@ impl Call<'_> {
         if turn.is_none() {
             return Ok(called);
         }
-        let (confinement, environment) = self.confined(prepared.environment)?;
-        let program = Program::new(&prepared.program)
+        let mut environment = prepared.environment;
+        if let Some(temporary) = &temporary {
+            environment.set("TMPDIR", temporary);
+        }
+        let mut program = Program::new(&prepared.program)
             .args(&prepared.args)
             .cwd(&self.cx.workspace.path)
             .environment(environment)
-            .confinement(confinement)
-            .stdin_file(&prompt)
+            .confinement(self.confinement(temporary))
             .stdout_file(&stdout)
             .stderr_file(called.files.path("stderr", "txt"))
             .marker(Marker::of(&self.cx.run, self.cx.token))
             .limits(self.limits(wall));
-        let budget = self.enforced_budget();
-        let mut listener = Listener::new(self, &mut called, turn, &stdout, budget);
+        if let Some(stdin) = &prepared.stdin {
+            program = program.stdin_file(stdin);
+        }
+        let mut listener = Listener::new(self, &mut called, turn, &stdout, self.kept(can));
         let ended = run(&program, &self.cx.cancel, &mut listener).await;
         let stop = listener.stop();
         called.finished(ended, stop);
@@ -137,42 +138,90 @@ impl Call<'_> {
         Ok(called)
     }
 
-    /// Where the program may write, in a sandbox: not to what the orchestrator keeps.
-    fn confined(&self, mut environment: Environment) -> io::Result<(Confinement, Environment)> {
-        let mut confinement = self.config.confinement.clone();
-        if confinement.sandbox.mode == SandboxMode::Off {
-            return Ok((confinement, environment));
+    /// How the agent wants it to be started.
+    fn prepared(
+        &self,
+        files: &Files,
+        prompt: &Path,
+        temporary: Option<&Path>,
+        wall: Duration,
+    ) -> Prepared {
+        let can = self.agent.capabilities();
+        let name = Uuid::new_v4().to_string();
+        let new =
+            if can.names_conversation { Conversation::Named(&name) } else { Conversation::New };
+        let verify = self.cx.task.verify.as_ref().map(ToString::to_string);
+        self.agent.prepare(&Ask {
+            workspace: &self.cx.workspace.path,
+            home: self.home,
+            temporary,
+            prompt,
+            files,
+            rules: self.rules,
+            conversation: self.resume.map_or(new, Conversation::Resume),
+            answer: self.answer,
+            model: self.cx.stage.model.as_deref(),
+            budget: self.config.budget_of(self.cap),
+            turns_max: self.config.turns_max,
+            wall,
+            verify: verify.as_deref(),
+        })
+    }
+
+    /// The directory for temporary files, which a sandbox needs.
+    fn temporary(&self) -> io::Result<Option<PathBuf>> {
+        if self.config.confinement.sandbox.mode == SandboxMode::Off {
+            return Ok(None);
         }
         let temporary = std::path::absolute(&self.cx.dir)?.join("tmp");
         fs::create_dir_all(&temporary)?;
-        let (workspace, home) = (self.cx.workspace.path.clone(), self.home.to_owned());
-        environment.set("TMPDIR", &temporary);
-        environment.set("CLAUDE_CODE_TMPDIR", &temporary);
-        confinement.sandbox.write.extend([workspace, home, temporary]);
-        Ok((confinement, environment))
+        Ok(Some(temporary))
     }
 
-    /// The limit of money that is kept for the program, when it does not keep one by itself.
-    fn enforced_budget(&self) -> Option<Usd> {
-        let budget = self.config.budget_of(self.cap);
-        (!self.agent.capabilities().budget).then_some(budget)
+    /// Where the program may write, in a sandbox: not to what the orchestrator keeps.
+    fn confinement(&self, temporary: Option<PathBuf>) -> Confinement {
+        let mut confinement = self.config.confinement.clone();
+        if let Some(temporary) = temporary {
+            let (workspace, home) = (self.cx.workspace.path.clone(), self.home.to_owned());
+            confinement.sandbox.write.extend([workspace, home, temporary]);
+        }
+        confinement
+    }
+
+    /// The limits that are kept for the program, since it does not keep them by itself.
+    fn kept(&self, can: Capabilities) -> Kept {
+        Kept {
+            budget: (!can.budget).then(|| self.config.budget_of(self.cap)),
+            turns_max: (!can.turns_max).then_some(self.config.turns_max),
+        }
     }
 
     fn limits(&self, wall: Duration) -> Limits {
         Limits::new(wall)
-            .with_silence(self.config.silence)
+            .with_silence(self.config.silence.unwrap_or_else(|| self.agent.silence()))
             .with_line_bytes_max(LINE_BYTES_MAX)
             .with_grace(self.config.kill_grace)
     }
 
     /// Tells the other runs of this host what was heard of the account.
     fn note_limit(&self, called: &Called) {
-        if let (Some(account), Some(limit)) = (&self.config.account, &called.heard.limit)
+        let Some(account) = &self.config.account else { return };
+        let guessed = called.is_closed_without_a_time().then(|| RateLimit {
+            is_rejected: true,
+            resets_at: Some(closed_until()),
+            ..RateLimit::default()
+        });
+        if let Some(limit) = guessed.as_ref().or(called.heard.limit.as_ref())
             && let Err(err) = account.note(limit, wall_now())
         {
             warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
         }
     }
+}
+
+/// Until when an account is taken to be closed of which nobody said it.
+fn closed_until() -> WallTime {
+    WallTime(wall_now().0.saturating_add(CLOSED_MS))
 }
 
 impl Called {
@@ -230,7 +279,7 @@ impl Called {
 
     /// What it came to, with what is known besides.
     pub(crate) fn finish(&self, question: Option<&str>, has_changes: Option<bool>) -> Finish {
-        self.reader.finish(&Ended {
+        let finish = self.reader.finish(&Ended {
             exit: &self.exit,
             stopped: self.stopped,
             was_ended_late: self.was_ended_late,
@@ -238,7 +287,41 @@ impl Called {
             wants_structure: self.wants_structure,
             question,
             has_changes,
-        })
+        });
+        let structured = finish.structured.filter(|_| self.capabilities.structured_answer);
+        Finish { structured, ..finish }
+    }
+
+    /// What it cost.
+    pub(crate) fn cost(&self, finish: &Finish) -> Cost {
+        let was_started = !matches!(self.exit, Exit::NotStarted { .. });
+        let is_whole = match finish.class {
+            Class::Refused(_) => return Cost::NONE,
+            Class::Stopped(_) | Class::Killed | Class::Malformed => false,
+            Class::UsageLimit { .. }
+            | Class::RateLimited
+            | Class::Overloaded
+            | Class::Auth
+            | Class::Billing
+            | Class::UnknownModel
+            | Class::Network
+            | Class::Limit(_)
+            | Class::Unservable(_)
+            | Class::Failed
+            | Class::Blocked
+            | Class::Unstructured
+            | Class::Suspicious(_)
+            | Class::Success => true,
+        };
+        let said = finish.cost.filter(|_| self.capabilities.cost);
+        let told = || self.heard.ledger.cost(&self.prices, is_whole);
+        if was_started { said.unwrap_or_else(told) } else { Cost::NONE }
+    }
+
+    /// Whether the account is closed, and this program never says for how long.
+    fn is_closed_without_a_time(&self) -> bool {
+        let is_limit = |class| matches!(class, Class::UsageLimit { resets_at: None, .. });
+        !self.capabilities.limit_reset && is_limit(self.finish(None, None).class)
     }
 
     /// What the task is told of it.
@@ -251,6 +334,11 @@ impl Called {
         let message = finish.message.clone();
         let told = Told { exit: &self.exit, stderr: &self.stderr, message, question };
         let mut outcome = finish.class.outcome(&told);
+        if let Outcome::Interrupted { retry_at: retry_at @ None, .. } = &mut outcome
+            && self.is_closed_without_a_time()
+        {
+            *retry_at = Some(closed_until());
+        }
         if let Outcome::Interrupted { retry_at: Some(at), .. } = &mut outcome {
             *at = reopened(cx, *at);
         }
@@ -268,11 +356,7 @@ impl Called {
     }
 
     /// Notes in the stage's directory how it went.
-    pub(crate) fn note(&self, agent: &dyn Agent, finish: &Finish, signals: &[Signal]) {
-        let unknown = |version: &&String| !agent.known_versions().contains(&version.as_str());
-        if let Some(version) = finish.version.as_ref().filter(unknown) {
-            warn!(version, "this version of the program is not known; its output may be misread");
-        }
+    pub(crate) fn note(&self, finish: &Finish, signals: &[Signal]) {
         for denial in &self.heard.denials {
             info!(tool = denial.tool, input = denial.input, "a use of a tool was not allowed");
         }

@@ -10,14 +10,15 @@ use crate::signals::Signal;
 
 /// The record as JSON text.
 pub(super) fn of(called: &Called, finish: &Finish, signals: &[Signal]) -> String {
-    let (cost_usd, is_cost_known) = match finish.cost {
+    let (cost_usd, is_cost_known) = match called.cost(finish) {
         Cost::Known(cost) => (cost.as_dollars(), true),
         Cost::AtLeast(cost) => (cost.as_dollars(), false),
     };
     let denials: Vec<Value> = called.heard.denials.iter().map(denial).collect();
     let mut record = json!({
-        "version": finish.version,
-        "model": finish.model,
+        "version": called.heard.version,
+        "version_is_known": called.heard.is_known,
+        "model": called.heard.model,
         "session": called.heard.session,
         "program": called.program,
         "arguments": called.argv,

@@ -23,6 +23,7 @@ impl Class {
                  again.",
             ),
             Self::Stopped(Stop::Budget) => rejected(&limited(Limit::Budget, told)),
+            Self::Stopped(Stop::Turns) => rejected(&limited(Limit::Turns, told)),
             Self::Stopped(Stop::Silence) => interrupted(Interruption::Silence),
             Self::Stopped(Stop::Cancelled) => interrupted(Interruption::Shutdown),
             Self::Killed => interrupted(Interruption::Killed),

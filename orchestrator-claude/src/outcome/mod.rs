@@ -1,53 +1,15 @@
-//! How a run of the program ended: first what happened, then what that means to a task.
+//! How a run of an agent program ended: first what happened, then what that means to a task.
 //!
-//! [`classify`] puts every ending into one of sixteen classes, by tests in a fixed order that was
-//! measured with the real program (its exit code and its word `success` tell little). What the
+//! The sixteen classes are those that were needed for a program that says little by its exit code and
+//! its own word; each [`Reader`](crate::agent::Reader) puts what it has read into one of them. What the
 //! engine is told about each class is [`Class::outcome`].
 
-mod classify;
 mod meaning;
 
-use orchestrator_core::{WallTime, head_and_tail};
-
-pub use self::classify::classify;
-use crate::stream::Transcript;
+use orchestrator_core::WallTime;
 
 /// How much of a message of the program is kept, in bytes.
-const MESSAGE_BYTES_MAX: usize = 4 * 1024;
-
-/// All that an ending of `claude` is judged by.
-#[derive(Debug)]
-pub struct Ending<'a> {
-    /// How the process ended.
-    pub exit: Exit,
-    /// Why this side ended the process, if it did before there was a final line.
-    pub stopped: Option<Stop>,
-    /// Whether this side ended the process after its final line.
-    pub was_ended_late: bool,
-    /// What it said.
-    pub transcript: &'a Transcript,
-    /// The end of what it wrote on standard error.
-    pub stderr: &'a str,
-    /// Whether an answer in a given form was asked for.
-    pub wants_structure: bool,
-    /// The question that the agent left.
-    pub question: Option<&'a str>,
-    /// Whether the workspace differs from what it was; `None` when nobody looked.
-    pub has_changes: Option<bool>,
-}
-
-impl<'a> Ending<'a> {
-    /// What the task is told of it.
-    #[must_use]
-    pub fn told(&'a self) -> Told<'a> {
-        Told {
-            exit: &self.exit,
-            stderr: self.stderr,
-            message: message(self.transcript),
-            question: self.question,
-        }
-    }
-}
+pub(crate) const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
 /// What an ending tells besides its class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,15 +22,6 @@ pub struct Told<'a> {
     pub message: String,
     /// The question that the agent left.
     pub question: Option<&'a str>,
-}
-
-/// What the program says went wrong, at most 4 KiB of it.
-#[must_use]
-pub fn message(transcript: &Transcript) -> String {
-    let last = transcript.last();
-    let text = last.and_then(|last| last.result.clone().filter(|text| !text.is_empty()));
-    let text = text.or_else(|| last.map(|last| last.errors.join("; "))).unwrap_or_default();
-    head_and_tail(text.trim(), MESSAGE_BYTES_MAX)
 }
 
 /// How a process ended.
@@ -100,6 +53,8 @@ pub enum Stop {
     Repeats,
     /// It had spent its cap, and does not stop at one by itself.
     Budget,
+    /// It had taken its turns, and does not stop after so many by itself.
+    Turns,
     /// The stage was cancelled.
     Cancelled,
 }
@@ -213,6 +168,22 @@ impl Class {
             Self::Unstructured => 14,
             Self::Suspicious(_) => 15,
             Self::Success => 16,
+        }
+    }
+}
+
+impl Stop {
+    /// The reason in words.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WallLimit => "its time was up",
+            Self::Silence => "it gave no sign of life",
+            Self::Output => "it wrote too much",
+            Self::Repeats => "it did the same again and again",
+            Self::Budget => "it had spent its cap",
+            Self::Turns => "it had taken its turns",
+            Self::Cancelled => "the stage was cancelled",
         }
     }
 }

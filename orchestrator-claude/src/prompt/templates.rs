@@ -278,22 +278,66 @@ impl Templates {
         Ok(prompt)
     }
 
-    /// Makes the prompts of all tasks as the first attempt, as the second and as a later one would
-    /// get them, and says what is wrong with any of them.
+    /// Makes all that a runner would be given for these tasks, at the first attempt, the second and a
+    /// later one, with something noticed and without, and says what is wrong with any of it.
     #[must_use]
     pub fn check(&self, tasks: &[TaskSpec], documents: &[Document]) -> Vec<PromptFault> {
         let error = "an error of an earlier attempt".to_owned();
         let feedback = [error.clone(), error];
+        let variants: Vec<Variant<'_>> = (1..)
+            .zip(0..=feedback.len())
+            .flat_map(|(attempt, errors)| {
+                let feedback = &feedback[..errors];
+                [&[][..], feedback].map(|noticed| Variant {
+                    attempt,
+                    feedback,
+                    noticed,
+                    change: None,
+                })
+            })
+            .collect();
+        self.check_all(tasks, documents, &[None, Some("resume"), Some("rules")], &variants)
+    }
+
+    /// Makes the prompts of all reviews of these tasks: the first question and a repeated one, a first
+    /// round and a later one, each part of a change being there and not; and says what is wrong with
+    /// any of them.
+    #[must_use]
+    pub fn check_review(
+        &self,
+        name: &str,
+        tasks: &[TaskSpec],
+        documents: &[Document],
+    ) -> Vec<PromptFault> {
+        let some = ["some".to_owned()];
+        let variants: Vec<Variant<'_>> = changes(&some)
+            .map(|change| Variant { attempt: 1, feedback: &[], noticed: &[], change: Some(change) })
+            .collect();
+        self.check_all(tasks, documents, &[Some(name)], &variants)
+    }
+
+    /// Renders these templates, of which `None` is the task's own, for each task in all variants, and
+    /// gathers what goes wrong, each fault once with all of its tasks.
+    fn check_all(
+        &self,
+        tasks: &[TaskSpec],
+        documents: &[Document],
+        names: &[Option<&str>],
+        variants: &[Variant<'_>],
+    ) -> Vec<PromptFault> {
+        // The length of the documents matters to the length of the prompt, and that once.
+        let short = |one: &Document| Document { name: one.name.clone(), text: "text".to_owned() };
+        let short: Vec<Document> = documents.iter().map(short).collect();
         let mut faults: Vec<PromptFault> = Vec::new();
         for task in tasks {
             // A fault of one rendering is mostly one of the others too.
             let mut own: BTreeMap<String, TemplateError> = BTreeMap::new();
-            for name in [task.prompt_template.as_str(), "resume"] {
-                for (attempt, errors) in (1..).zip(0..=feedback.len()) {
-                    let feedback = &feedback[..errors];
-                    let noticed = feedback;
-                    let values =
-                        Values { task, attempt, feedback, noticed, documents, change: None };
+            for name in names {
+                let name = name.unwrap_or(&task.prompt_template);
+                for (number, variant) in variants.iter().enumerate() {
+                    let documents = if number == 0 { documents } else { &short };
+                    let Variant { attempt, feedback, noticed, change } = *variant;
+                    let values = Values { task, attempt, feedback, noticed, documents, change };
                     if let Err(err) = self.render(name, values) {
                         own.entry(err.to_string()).or_insert(err);
                     }
@@ -308,40 +352,36 @@ impl Templates {
         }
         faults
     }
+}
 
-    /// Makes the prompt of a review as the first question and as a repeated one would get it, in the
-    /// first round and in a later one, with a change that was cut.
-    ///
-    /// # Errors
-    /// [`TemplateError`] names the template and the line.
-    pub fn check_review(
-        &self,
-        name: &str,
-        task: &TaskSpec,
-        documents: &[Document],
-    ) -> Result<(), TemplateError> {
-        let some = ["some".to_owned()];
-        let first =
-            ChangeText { files: &some, diff: "difference", mark: "mark", ..Default::default() };
-        let later = ChangeText {
-            known: &some,
-            documents: &some,
-            earlier: &some,
-            answer: Some("answer"),
-            cut: Some("what"),
-            repeat: Some("why"),
-            ..first
-        };
-        for change in
-            [first, later, ChangeText { cut: None, ..later }, ChangeText { repeat: None, ..later }]
-        {
-            let change = Some(change);
-            let values =
-                Values { task, attempt: 1, feedback: &[], noticed: &[], documents, change };
-            self.render(name, values)?;
+/// What may differ between two renderings of a template for the same task.
+#[derive(Clone, Copy)]
+struct Variant<'a> {
+    attempt: u32,
+    feedback: &'a [String],
+    noticed: &'a [String],
+    change: Option<ChangeText<'a>>,
+}
+
+/// Changes as reviews may get them: bare, with each part alone, with all but one, and with all.
+fn changes(some: &[String]) -> impl Iterator<Item = ChangeText<'_>> {
+    const PARTS: u32 = 6;
+    let usual = |parts: &u32| matches!(parts.count_ones(), 0 | 1 | 5 | PARTS);
+    (0..1_u32 << PARTS).filter(usual).map(move |parts| {
+        let has = |part: u32| parts & (1 << part) != 0;
+        let list = |part: u32| if has(part) { some } else { &[] };
+        ChangeText {
+            files: some,
+            diff: "difference",
+            mark: "mark",
+            known: list(0),
+            documents: list(1),
+            earlier: list(2),
+            answer: has(3).then_some("answer"),
+            cut: has(4).then_some("what"),
+            repeat: has(5).then_some("why"),
         }
-        Ok(())
-    }
+    })
 }
 
 fn template_files(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {

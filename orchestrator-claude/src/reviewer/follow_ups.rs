@@ -1,23 +1,70 @@
 //! Findings that do not block a merge, kept for a person to go through.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use orchestrator_core::port::{Change, StageContext};
-use orchestrator_core::{BlobHash, Finding};
+use async_trait::async_trait;
+use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
+use orchestrator_core::{BlobHash, Finding, Verdict};
+use tracing::warn;
 
 /// Longest title, in characters.
 const TITLE_CHARS_MAX: usize = 90;
 
+/// A reviewer whose findings on an approved change are kept, a file for each.
+///
+/// It goes around whoever has the last word, so around a [`Panel`](super::Panel) and not around its
+/// members: what a member found that was outvoted is kept then too.
+///
+/// ```
+/// use std::sync::Arc;
+/// use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, FollowUps};
+///
+/// let reviewer = Arc::new(ClaudeReviewer::new(ClaudeConfig::new("claude", "claude-haiku-5")));
+/// let reviewer = FollowUps::of(reviewer, "run/follow-ups");
+/// # drop(reviewer);
+/// ```
+#[derive(Clone)]
+pub struct FollowUps {
+    reviewer: Arc<dyn Reviewer>,
+    dir: PathBuf,
+}
+
+impl std::fmt::Debug for FollowUps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FollowUps").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+impl FollowUps {
+    /// Keeps the findings of this reviewer in this directory.
+    pub fn of(reviewer: Arc<dyn Reviewer>, dir: impl Into<PathBuf>) -> Self {
+        Self { reviewer, dir: dir.into() }
+    }
+}
+
+#[async_trait]
+impl Reviewer for FollowUps {
+    async fn review(&self, cx: &StageContext, change: &Change) -> Review {
+        let review = self.reviewer.review(cx, change).await;
+        if let Ok(judgement) = &review.judgement
+            && judgement.verdict == Verdict::Approve
+            && let Err(err) = write(&self.dir, cx, change, &judgement.findings)
+        {
+            warn!(task = %cx.task.id, error = %err, "follow-ups could not be written");
+        }
+        review
+    }
+}
+
 /// Writes each finding into a file of its own, with where it comes from at its foot. A finding has
 /// the same file however often it is written, so that one that was mended, edited or moved away by a
 /// person and found again is seen as what it is.
-pub(super) fn write(
-    dir: &Path,
-    cx: &StageContext,
-    change: &Change,
-    findings: &[Finding],
-) -> io::Result<()> {
+fn write(dir: &Path, cx: &StageContext, change: &Change, findings: &[Finding]) -> io::Result<()> {
+    if findings.is_empty() {
+        return Ok(());
+    }
     std::fs::create_dir_all(dir)?;
     for finding in findings {
         let place = format!("{}\0{:?}\0{}", cx.task.id, finding.file, finding.message);

@@ -14,16 +14,14 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+pub use self::follow_ups::FollowUps;
 pub use self::panel::{Panel, PanelRule};
 use self::rounds::{New, Rounds};
 use crate::agent::{Agent, AgentConfig, Answer, Finish};
 use crate::call::{Call, Called, sum};
-use crate::check::{self, Checked, SetupFault};
-use crate::claude::Claude;
-use crate::config::ClaudeConfig;
-use crate::memory::Memory;
 use crate::outcome::{Class, Limit, Stop, Unservable};
-use crate::prompt::{ChangeText, Document, Values};
+use crate::outfit::{Begun, Checked, Outfit, SetupFault};
+use crate::prompt::{ChangeText, Document, Templates, Values};
 use crate::unready::Unready;
 use crate::verdict::{self, VerdictError};
 
@@ -36,65 +34,33 @@ const TEMPLATE: &str = "review";
 /// reach, with tools that only read. An answer that is no verdict is asked for once more; after
 /// that it counts as a rejection. Findings get names; after a rejection the next round reads only
 /// what is new, and judges of each earlier finding whether it is met. After so many rounds without
-/// an approval a person is asked. Findings that do not block an approved change become follow-ups.
+/// an approval a person is asked.
 #[derive(Debug, Clone)]
 pub struct AgentReviewer {
-    agent: Arc<dyn Agent>,
-    config: Arc<AgentConfig>,
-}
-
-/// Judges changes with the `claude` program: an [`AgentReviewer`] for it.
-#[derive(Debug, Clone)]
-pub struct ClaudeReviewer {
-    config: Arc<ClaudeConfig>,
-    reviewer: AgentReviewer,
-}
-
-impl ClaudeReviewer {
-    /// A reviewer with this configuration; its policy is of no account.
-    #[must_use]
-    pub fn new(config: impl Into<Arc<ClaudeConfig>>) -> Self {
-        let config = config.into();
-        let agent = Arc::new(Claude::new(Arc::clone(&config)));
-        let reviewer = AgentReviewer::new(agent, config.agent_config());
-        Self { config, reviewer }
-    }
-
-    /// Finds whatever is missing, before anything is spent: the documents below `root` (a tree as
-    /// the target has it), the prompt of a review of each task, and the program.
-    ///
-    /// # Errors
-    /// All that is wrong, at once.
-    pub async fn check(&self, tasks: &[TaskSpec], root: &Path) -> Result<Checked, Vec<SetupFault>> {
-        check::program(&self.config, self.reviewer.check(tasks, root)).await
-    }
-}
-
-#[async_trait]
-impl Reviewer for ClaudeReviewer {
-    async fn review(&self, cx: &StageContext, change: &Change) -> Review {
-        self.reviewer.review(cx, change).await
-    }
+    outfit: Outfit,
 }
 
 impl AgentReviewer {
     /// A reviewer for this agent.
     #[must_use]
     pub fn new(agent: Arc<dyn Agent>, config: impl Into<Arc<AgentConfig>>) -> Self {
-        Self { agent, config: config.into() }
+        Self::with(Outfit { agent, config: config.into() })
     }
 
-    /// Finds whatever is missing in documents and prompts, before anything is spent: the documents
-    /// below `root` (a tree as the target has it), and the prompt of a review of each task.
-    #[must_use]
-    pub fn check(&self, tasks: &[TaskSpec], root: &Path) -> Vec<SetupFault> {
-        let (documents, mut faults) = check::documents(&self.config.documents, root);
-        let templates = &self.config.templates;
-        let first = tasks.iter().find_map(|task| {
-            templates.check_review(TEMPLATE, task, &documents).err().map(SetupFault::Template)
-        });
-        faults.extend(first);
-        faults
+    pub(crate) const fn with(outfit: Outfit) -> Self {
+        Self { outfit }
+    }
+
+    /// Finds whatever is missing, before anything is spent: the documents below `root` (a tree as
+    /// the target has it), the prompt of each review of each task, and the program.
+    ///
+    /// # Errors
+    /// All that is wrong, at once.
+    pub async fn check(&self, tasks: &[TaskSpec], root: &Path) -> Result<Checked, Vec<SetupFault>> {
+        let prompts = |templates: &Templates, documents: &[Document]| {
+            templates.check_review(TEMPLATE, tasks, documents)
+        };
+        self.outfit.check(root, prompts).await
     }
 
     async fn judge(&self, cx: &StageContext, change: &Change) -> Result<Review, Unready> {
@@ -104,11 +70,8 @@ impl AgentReviewer {
             let judgement = self.ended(cx, rounds.count, Ok(judgement.clone()));
             return Ok(Review { judgement, cost: Cost::NONE });
         }
-        Unready::unless_funded(cx)?;
-        Unready::unless_open(&self.config)?;
-        let documents = check::needed_documents(&self.config.documents, &cx.workspace.path)?;
+        let Begun { documents, memory } = self.outfit.begin(cx)?;
         let mark = Uuid::new_v4().simple().to_string();
-        let memory = Memory::of(cx);
         let new = rounds.new_part(change);
         let question = Question {
             cx,
@@ -123,7 +86,7 @@ impl AgentReviewer {
         let count = rounds.count.saturating_add(1);
         let judgement = match answer.judgement {
             // What nobody could read is no finding that a later round could judge.
-            Ok(judgement) if answer.is_read => Ok(self.named(cx, change, rounds, judgement)),
+            Ok(judgement) if answer.is_read => Ok(Self::named(cx, change, rounds, judgement)),
             other => other,
         };
         Ok(Review { judgement: self.ended(cx, count, judgement), cost: answer.cost })
@@ -165,8 +128,8 @@ impl AgentReviewer {
         let schema =
             if question.rounds.open.is_empty() { verdict::SCHEMA } else { verdict::SCHEMA_AGAIN };
         let call = Call {
-            agent: &*self.agent,
-            config: &self.config,
+            agent: &*self.outfit.agent,
+            config: &self.outfit.config,
             cx,
             prompt: &self.prompt(question, repeat)?,
             rules: None,
@@ -179,7 +142,7 @@ impl AgentReviewer {
         };
         let called = call.make().await?;
         let finish = called.finish(None, None);
-        called.note(&*self.agent, &finish, &[]);
+        called.note(&finish, &[]);
         Ok(Asked { called, finish })
     }
 
@@ -215,12 +178,11 @@ impl AgentReviewer {
             documents,
             change: Some(text),
         };
-        Ok(self.config.templates.render(TEMPLATE, values)?)
+        Ok(self.outfit.config.templates.render(TEMPLATE, values)?)
     }
 
-    /// Names the findings, and keeps what the next round and people need of them.
+    /// Names the findings, and keeps what the next round needs of them.
     fn named(
-        &self,
         cx: &StageContext,
         change: &Change,
         mut rounds: Rounds,
@@ -229,12 +191,6 @@ impl AgentReviewer {
         rounds.name(&mut judgement.findings);
         if let Err(err) = rounds.keep(cx, change, &judgement) {
             warn!(task = %cx.task.id, error = %err, "the next round reads everything again");
-        }
-        let Some(dir) = self.config.follow_ups.as_deref() else { return judgement };
-        if judgement.verdict == Verdict::Approve
-            && let Err(err) = follow_ups::write(dir, cx, change, &judgement.findings)
-        {
-            warn!(task = %cx.task.id, error = %err, "follow-ups could not be written");
         }
         judgement
     }
@@ -247,7 +203,9 @@ impl AgentReviewer {
         judgement: Result<Judgement, Outcome>,
     ) -> Result<Judgement, Outcome> {
         let judgement = judgement?;
-        if judgement.verdict == Verdict::Approve || count < self.config.review_rounds_max.get() {
+        if judgement.verdict == Verdict::Approve
+            || count < self.outfit.config.review_rounds_max.get()
+        {
             return Ok(judgement);
         }
         info!(task = %cx.task.id, count, "no round of review is left");
@@ -296,8 +254,8 @@ enum Answered {
 }
 
 impl Asked {
-    const fn cost(&self) -> Cost {
-        self.finish.cost
+    fn cost(&self) -> Cost {
+        self.called.cost(&self.finish)
     }
 
     fn read(&self, question: &Question<'_>) -> Answered {
@@ -330,7 +288,7 @@ impl Asked {
             }
             // The change is not to blame for a review that does not come to an end.
             Class::Limit(Limit::Turns | Limit::Budget)
-            | Class::Stopped(Stop::Repeats | Stop::Budget) => ended(Outcome::Fatal {
+            | Class::Stopped(Stop::Repeats | Stop::Budget | Stop::Turns) => ended(Outcome::Fatal {
                 error: "the review came to no verdict within its limits of turns, money and \
                         repetition: raise them, or split the task"
                     .to_owned(),

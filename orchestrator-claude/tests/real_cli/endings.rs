@@ -180,7 +180,7 @@ async fn the_account_file_learns_how_much_of_its_windows_is_used() {
     let Some((place, api, mut config)) = set_up(StageKind::Run, "windows", rules) else { return };
     by_token(&mut config, &api);
     let account = Account::at(place.beside("account.json"));
-    config.account = Some(account.clone().leaving(0.2));
+    config.common.account = Some(account.clone().leaving(0.2));
     let runner = ClaudeRunner::new(config);
     assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
     let state = account.state().unwrap();
@@ -197,7 +197,7 @@ async fn a_limit_of_turns_or_money_is_told_to_the_next_attempt() {
     let rules = || vec![Rule::new(bash("true")).turn(0), Rule::new(bash("echo x"))];
     let Some((place, _api, mut config)) = set_up(StageKind::Run, "turns", rules()) else { return };
     config.policy = Policy::sandboxed();
-    config.turns_max = NonZeroU32::MIN.saturating_add(1);
+    config.common.turns_max = NonZeroU32::MIN.saturating_add(1);
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!(class(&place), "Limit(Turns)", "{end:?}");
     let Outcome::Rejected { feedback, .. } = end.outcome else { panic!("{:?}", end.outcome) };
@@ -416,7 +416,7 @@ async fn in_a_sandbox_the_kernel_keeps_it_from_writing_elsewhere() {
     ];
     let Some((place, api, mut config)) = set_up(StageKind::Run, "sandbox", rules) else { return };
     config.policy = Policy::sandboxed();
-    config.confinement = Confinement::none().with_sandbox(Sandbox::new(SandboxMode::Prefer));
+    config.common.confinement = Confinement::none().with_sandbox(Sandbox::new(SandboxMode::Prefer));
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!(end.outcome, Outcome::Passed);
     assert_eq!(std::fs::read_to_string(place.file("made.txt")).unwrap(), "inside\n");

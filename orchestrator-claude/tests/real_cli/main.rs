@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupWarning};
 use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
 use orchestrator_core::{
     Cost, Interruption, Outcome, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
@@ -72,7 +72,8 @@ async fn the_pinned_version_is_found_by_check() {
     let root = &place.cx.workspace.path;
     let checked = ClaudeRunner::new(config.clone()).check(from_ref(&task), root).await.unwrap();
     if std::env::var_os("CLAUDE_BIN").is_none() {
-        assert_eq!((checked.version.as_str(), checked.is_known), (PINNED, true));
+        assert_eq!(checked.version, PINNED);
+        assert_eq!(checked.warnings, [SetupWarning::KilledUnpriced]);
     }
     ClaudeReviewer::new(config).check(&[task], root).await.unwrap();
 }

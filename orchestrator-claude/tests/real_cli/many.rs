@@ -143,7 +143,7 @@ async fn drive(mut config: ClaudeConfig, host: Arc<dyn Host>, plan: &Value) -> D
         Err(errors) => panic!("{errors}"),
     };
     let first = plan.tasks[0].id.clone();
-    config.documents = Documents::none();
+    config.common.documents = Documents::none();
     let config = Arc::new(config);
     let target = MemoryTarget::default();
     let store = Arc::new(MemoryStore::default());
@@ -179,7 +179,7 @@ async fn p10_concurrent_agents_that_spend_until_they_are_stopped_keep_to_the_bud
     let api = LoopbackApi::start(vec![dear]).unwrap();
     let mut config = config(program, &api.base_url());
     // They do the same again and again on purpose.
-    config.repeats_max = None;
+    config.common.repeats_max = None;
     let tasks: Vec<_> =
         (0..6).map(|n| json!({ "id": format!("t{n}"), "max_retries": 1 })).collect();
     let plan = json!({

@@ -37,13 +37,13 @@ echo '{{"type":"result","subtype":"success","is_error":true,"api_error_status":4
     );
     let (place, mut config) = set_up(StageKind::Run, "hits", &format!("{BEGIN}\n{limit}\nexit 1"));
     let account = Account::at(place.beside("host/account.json"));
-    config.account = Some(account.clone());
+    config.common.account = Some(account.clone());
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert!(usage_limit(&end.outcome) >= reset * 1_000);
     assert!(account.path().exists());
 
     let (other, mut config) = set_up(StageKind::Run, "other", "touch ../started");
-    config.account = Some(account.clone());
+    config.common.account = Some(account.clone());
     let end = ClaudeRunner::new(config.clone()).run(&other.cx).await;
     // Not all that wait for the window come back at the same moment.
     assert!((reset * 1_000..reset * 1_000 + 20_000).contains(&usage_limit(&end.outcome)));
@@ -61,7 +61,7 @@ async fn a_share_of_the_usage_window_is_left_to_the_person() {
     );
     let body = format!("echo x >> ../starts\n{BEGIN}\n{windows}\n{FINAL}");
     let (place, mut config) = set_up(StageKind::Run, "share", &body);
-    config.account = Some(Account::at(place.beside("account.json")).leaving(0.2));
+    config.common.account = Some(Account::at(place.beside("account.json")).leaving(0.2));
     let runner = ClaudeRunner::new(config);
     assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
     usage_limit(&runner.run(&place.cx).await.outcome);
@@ -79,7 +79,7 @@ async fn only_so_many_programs_start_at_the_same_time() {
     let mut runs = tokio::task::JoinSet::new();
     for number in 0..6 {
         let (place, mut config) = set_up(StageKind::Run, &format!("start-{number}"), &body);
-        config.starts = starts.clone();
+        config.common.starts = starts.clone();
         runs.spawn(async move {
             let place = place;
             ClaudeRunner::new(config).run(&place.cx).await.outcome

@@ -43,7 +43,7 @@ async fn after_a_rejection_the_conversation_goes_on_while_the_workspace_holds_it
     // Or nobody wants it.
     place.next_attempt("once more");
     let mut anew = config;
-    anew.resume_rejected = false;
+    anew.common.resume_rejected = false;
     assert_eq!(ClaudeRunner::new(anew).run(&place.cx).await.outcome, Outcome::Passed);
     assert!(!read(&args).contains("--resume"));
 }

@@ -10,12 +10,12 @@ mod rounds;
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupFault};
+use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupFault, SetupWarning};
 use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
 use orchestrator_core::{
     Cost, Interruption, Outcome, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
@@ -26,15 +26,20 @@ use self::support::{Place, change, config};
 const BEGIN: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","claude_code_version":"2.1.332"}'"#;
 const FINAL: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.25}'"#;
 
-/// A place, and a configuration for a script with this body.
-fn set_up(kind: StageKind, task: &str, body: &str) -> (Place, ClaudeConfig) {
-    let place = Place::new(kind, task);
+/// A script with this body, as a program.
+fn script(place: &Place, body: &str) -> PathBuf {
     let script = place.beside("stand-in");
     std::fs::write(&script, format!("#!/bin/sh\n{body}\n")).unwrap();
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut config = config(script, "http://127.0.0.1:9");
-    config.final_grace = Duration::from_millis(200);
-    config.kill_grace = Duration::from_secs(2);
+    script
+}
+
+/// A place, and a configuration for a script with this body.
+fn set_up(kind: StageKind, task: &str, body: &str) -> (Place, ClaudeConfig) {
+    let place = Place::new(kind, task);
+    let mut config = config(script(&place, body), "http://127.0.0.1:9");
+    config.common.final_grace = Duration::from_millis(200);
+    config.common.kill_grace = Duration::from_secs(2);
     (place, config)
 }
 
@@ -114,7 +119,7 @@ async fn silence_interrupts_and_a_question_from_before_it_is_asked_later() {
         "{BEGIN}\nif [ -e again ]; then {FINAL}; else echo 'Which?' > BLOCKED.md; touch again; sleep 3333; fi"
     );
     let (mut place, mut config) = set_up(StageKind::Run, "silent", &body);
-    config.silence = Some(Duration::from_secs(3));
+    config.common.silence = Some(Duration::from_secs(3));
     let runner = ClaudeRunner::new(config);
     let end = runner.run(&place.cx).await;
     let silent = Outcome::Interrupted { reason: Interruption::Silence, retry_at: None };
@@ -156,7 +161,10 @@ async fn check_finds_everything_at_once() {
     let root = &place.cx.workspace.path;
     let task = place.cx.task.as_ref().clone();
     let checked = ClaudeRunner::new(config.clone()).check(from_ref(&task), root).await.unwrap();
-    assert!(checked.is_known);
+    assert_eq!(checked.warnings, [SetupWarning::KilledUnpriced]);
+    config.common.prices.input = Usd(1);
+    let checked = ClaudeRunner::new(config.clone()).check(from_ref(&task), root).await.unwrap();
+    assert_eq!(checked.warnings, []);
 
     std::fs::remove_file(place.file("INTERFACES.md")).unwrap();
     let port = TaskSpec { prompt_template: "port".to_owned(), ..task.clone() };
@@ -173,7 +181,9 @@ async fn check_finds_everything_at_once() {
     assert_eq!(ClaudeReviewer::new(config).check(&[], root).await.unwrap_err().len(), 3);
     let (later, config) = set_up(StageKind::Run, "later", "echo 9.9.9 '(of tomorrow)'");
     let checked = ClaudeRunner::new(config).check(&[], &later.cx.workspace.path).await.unwrap();
-    assert_eq!((checked.version.as_str(), checked.is_known), ("9.9.9", false));
+    let version = checked.version.clone();
+    assert_eq!(version, "9.9.9");
+    assert!(checked.warnings.contains(&SetupWarning::UnknownVersion { version }), "{checked:?}");
     let (mute, config) = set_up(StageKind::Run, "mute", "exit 3");
     let root = &mute.cx.workspace.path;
     let faults = ClaudeRunner::new(config).check(&[], root).await.unwrap_err();

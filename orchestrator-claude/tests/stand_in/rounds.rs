@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, Panel, PanelRule};
+use orchestrator_claude::{
+    ClaudeConfig, ClaudeReviewer, ClaudeRunner, FollowUps, Panel, PanelRule,
+};
 use orchestrator_core::port::{Change, Review, Reviewer, Runner as _};
 use orchestrator_core::testing::Scripted;
 use orchestrator_core::{
@@ -138,7 +140,7 @@ async fn a_verdict_that_was_lost_is_not_paid_for_twice() {
 #[tokio::test]
 async fn when_no_round_is_left_a_person_is_asked() {
     let mut court = Court::new("endless");
-    court.config.review_rounds_max = NonZeroU32::MIN.saturating_add(1);
+    court.config.common.review_rounds_max = NonZeroU32::MIN.saturating_add(1);
     let reject = judge("REJECT", &blocking("it subtracts"), None);
     let change = candidate("c1", &[part("src/lib.rs", "one")]);
     assert!(court.review(&reject, &change).await.judgement.is_ok());
@@ -150,33 +152,61 @@ async fn when_no_round_is_left_a_person_is_asked() {
     assert!(text.contains("reviewed 2 times") && text.contains("it subtracts"), "{text}");
 }
 
+/// The follow-ups in a directory.
+fn kept(dir: &std::path::Path) -> Vec<(std::path::PathBuf, String)> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
+}
+
 #[tokio::test]
 async fn what_does_not_block_an_approved_change_becomes_a_follow_up() {
     let mut court = Court::new("follow/up");
     let dir = court.place.beside("follow-ups");
-    court.config.follow_ups = Some(dir.clone());
+    let reviewer = Arc::new(ClaudeReviewer::new(court.config.clone()));
+    let reviewer = FollowUps::of(reviewer, &dir);
     let change = candidate("c1", &[part("src/lib.rs", "one")]);
-    let found = [note("no docs"), note("long name")].join(",");
-    let approve = judge("APPROVE", &found, None);
-    let judgement = court.review(&approve, &change).await.judgement.unwrap();
+    let reject = [blocking("it subtracts"), note("no docs")].join(",");
+    std::fs::write(court.place.beside("answer"), judge("REJECT", &reject, None)).unwrap();
+    reviewer.review(&court.place.cx, &change).await.judgement.unwrap();
+    assert_eq!(kept(&dir), [], "what goes back is no follow-up");
+
+    court.place.next_attempt("F1");
+    let earlier = r#"{"id":"F1","met":true},{"id":"F2","met":false}"#;
+    let approve = judge("APPROVE", &note("long name"), Some(earlier));
+    std::fs::write(court.place.beside("answer"), approve).unwrap();
+    let judgement = reviewer.review(&court.place.cx, &change).await.judgement.unwrap();
     assert_eq!(judgement.verdict, Verdict::Approve);
-    let files = || {
-        let mut files: Vec<_> =
-            std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.sort();
-        files
-    };
-    assert_eq!(files().len(), 2);
-    let texts: Vec<String> = files().iter().map(|path| read(path)).collect();
-    let docs = texts.iter().find(|text| text.starts_with("# no docs\n")).unwrap();
-    assert!(docs.contains("In `src/lib.rs`.") && docs.contains("task `follow/up`"), "{docs}");
-    assert!(docs.contains("change `c1`, as F1. It did not block the merge."), "{docs}");
+    let files = kept(&dir);
+    assert_eq!(files.len(), 2, "{files:?}");
+    let docs = files.iter().find(|(_, text)| text.starts_with("# no docs\n")).unwrap();
+    assert!(docs.1.contains("In `src/lib.rs`.") && docs.1.contains("task `follow/up`"), "{docs:?}");
+    assert!(docs.1.contains("change `c1`, as F2. It did not block the merge."), "{docs:?}");
     // Found again in another round, it is the same one; what a person wrote there stays.
-    std::fs::write(&files()[0], "kept").unwrap();
+    std::fs::write(&docs.0, "kept").unwrap();
     court.place.next_attempt("conflict");
-    court.review(&judge("APPROVE", &note("no docs"), None), &change).await.judgement.unwrap();
-    assert_eq!(files().len(), 2);
-    assert!(files().iter().any(|path| read(path) == "kept"));
+    std::fs::write(court.place.beside("answer"), judge("APPROVE", &note("no docs"), None)).unwrap();
+    reviewer.review(&court.place.cx, &change).await.judgement.unwrap();
+    assert_eq!(read(&docs.0), "kept");
+    assert_eq!(kept(&dir).len(), 2);
+}
+
+#[tokio::test]
+async fn what_an_outvoted_reviewer_found_becomes_a_follow_up() {
+    let place = Place::new(StageKind::Review, "outvoted");
+    let dir = place.beside("follow-ups");
+    let no = || scripted(|| StageEnd::rejected("it subtracts".to_owned()));
+    let yes = || scripted(StageEnd::passed);
+    let lost = Panel::new(PanelRule::Majority, no()).and(yes()).and(no());
+    let lost = FollowUps::of(Arc::new(lost), &dir).review(&place.cx, &change()).await;
+    assert_eq!((lost.judgement.unwrap().verdict, kept(&dir)), (Verdict::Reject, Vec::new()));
+    let won = Panel::new(PanelRule::Majority, yes()).and(no()).and(yes());
+    let won = FollowUps::of(Arc::new(won), &dir).review(&place.cx, &change()).await;
+    assert_eq!(won.judgement.unwrap().verdict, Verdict::Approve);
+    let files = kept(&dir);
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(files[0].1.contains("it subtracts"), "{files:?}");
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ pub(crate) fn config(program: PathBuf, base_url: &str) -> ClaudeConfig {
         .with("ANTHROPIC_BASE_URL", base_url)
         .with("ANTHROPIC_API_KEY", "test-key");
     config.policy = Policy::default();
-    config.final_grace = Duration::from_secs(5);
-    config.kill_grace = Duration::from_secs(5);
+    config.common.final_grace = Duration::from_secs(5);
+    config.common.kill_grace = Duration::from_secs(5);
     config
 }

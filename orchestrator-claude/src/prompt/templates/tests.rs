@@ -1,3 +1,5 @@
+use std::slice::from_ref;
+
 use orchestrator_core::{Scope, VerifyCommand};
 use serde_json::json;
 
@@ -65,11 +67,6 @@ fn the_reviewers_prompt_shows_the_change_as_data() {
     };
     let task = task();
     let values = Values { change: Some(change), ..values(&task, &[]) };
-    Templates::built_in().check_review("review", &task, &[]).unwrap();
-    let mut own = with("{{#if change.cut}}{{/if}}{{#if repeat}}{{typo}}{{/if}}");
-    assert!(own.check_review("own", &task, &[]).is_err());
-    own.add("own", "{{change.diff}}").unwrap();
-    own.check_review("own", &task, &[]).unwrap();
     insta::assert_snapshot!("review", Templates::built_in().render("review", values).unwrap());
 }
 
@@ -135,6 +132,63 @@ fn check_finds_what_only_a_later_attempt_would_miss() {
     assert!(texts[0].contains("`own`, line 2") && texts[0].contains("`typo`"), "{texts:#?}");
     assert!(texts[1].contains("`prot`") && texts[1].contains("is `port` meant?"), "{texts:#?}");
     assert!(texts[1].contains("implement, own, port"), "{texts:#?}");
+}
+
+#[test]
+fn check_renders_what_no_template_of_a_task_includes() {
+    let mut templates = Templates::built_in();
+    templates.add("own", "bare").unwrap();
+    let task = TaskSpec { prompt_template: "own".to_owned(), ..task() };
+    assert!(templates.check(from_ref(&task), &[]).is_empty());
+    for name in ["rules", "resume"] {
+        let mut broken = Templates::built_in();
+        broken.add("own", "bare").unwrap();
+        for (text, said) in [("{{> gone}}", "`gone`"), ("a\n{{inputs.gone}}", "`inputs.gone`")] {
+            broken.add(name, text).unwrap();
+            let faults = broken.check(from_ref(&task), &[]);
+            let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            assert_eq!(faults.len(), 1, "{texts:#?}");
+            assert!(texts[0].contains(name) && texts[0].contains(said), "{texts:#?}");
+        }
+    }
+    // What was rejected before may have been noticed to do something, or not.
+    let mut quiet = with("bare");
+    quiet.add("resume", "{{#if last_error}}{{#unless noticed}}{{typo}}{{/unless}}{{/if}}").unwrap();
+    assert_eq!(quiet.check(from_ref(&task), &[]).len(), 1);
+}
+
+#[test]
+fn check_finds_what_any_review_of_any_task_would_miss() {
+    let other = TaskSpec { id: TaskId::parse("b").unwrap(), ..task() };
+    let bare = TaskSpec { inputs: serde_json::Map::new(), ..task() };
+    let tasks = [task(), other, bare];
+    let built_in = Templates::built_in();
+    assert!(built_in.check_review("review", &tasks, &[]).is_empty());
+    assert!(with("{{change.diff}}").check_review("own", &tasks, &[]).is_empty());
+    for part in [
+        "change.cut",
+        "change.known",
+        "change.documents",
+        "change.earlier",
+        "change.answer",
+        "repeat",
+    ] {
+        for block in ["if", "unless"] {
+            let text = format!("{{{{#{block} {part}}}}}{{{{typo}}}}{{{{/{block}}}}}");
+            let faults = with(&text).check_review("own", &tasks, &[]);
+            assert_eq!(faults.len(), 1, "{text}");
+            assert_eq!(faults[0].tasks.len(), 3, "{text}");
+        }
+    }
+    let alone = "{{#if change.cut}}{{#unless change.earlier}}{{typo}}{{/unless}}{{/if}}";
+    assert_eq!(with(alone).check_review("own", &tasks, &[]).len(), 1);
+    // All that is wrong is said at once, of each task that it is wrong for.
+    let several = with("{{inputs.source}}{{#if repeat}}{{> gone}}{{/if}}");
+    let faults = several.check_review("own", &tasks, &[]);
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(faults.len(), 2, "{texts:#?}");
+    let of = |text: &str| faults.iter().find(|fault| fault.to_string().contains(text)).unwrap();
+    assert_eq!((of("`gone`").tasks.len(), of("inputs.source").tasks.len()), (2, 1), "{texts:#?}");
 }
 
 #[test]

@@ -12,9 +12,8 @@ use std::collections::BTreeMap;
 use orchestrator_core::{Cost, SessionId, Usd};
 use serde_json::{Map, Value};
 
-pub use self::cost::{Prices, Tokens};
 use self::fields::{flag, integer, map, text, wall_seconds};
-use crate::agent::{Denial, Event, RateLimit, Retry, ToolUse, Usage, Window};
+use crate::agent::{Denial, Event, Prices, RateLimit, Retry, Tokens, ToolUse, Usage, Window};
 
 /// Most denials that are kept of one run.
 const DENIALS_MAX: usize = 64;
@@ -102,7 +101,7 @@ impl Transcript {
         };
         self.last_line_torn = false;
         let mut events = match text(&event, "type") {
-            Some("system") => self.system(&event).into_iter().collect(),
+            Some("system") => self.system(&event),
             Some("assistant") => self.assistant(&event),
             Some("rate_limit_event") => self.rate_limit(&event).into_iter().collect(),
             Some("result") => self.result(&event),
@@ -114,7 +113,7 @@ impl Transcript {
         events
     }
 
-    fn system(&mut self, event: &Map<String, Value>) -> Option<Event> {
+    fn system(&mut self, event: &Map<String, Value>) -> Vec<Event> {
         match text(event, "subtype") {
             Some("init") => {
                 let owned = |key| text(event, key).map(str::to_owned);
@@ -122,17 +121,20 @@ impl Transcript {
                 self.model = owned("model").or_else(|| self.model.take());
                 let session = text(event, "session_id").and_then(|id| SessionId::parse(id).ok());
                 self.session = session.or_else(|| self.session.take());
-                self.session.clone().map(Event::Session)
+                let version = self.version.clone().map(Event::Version);
+                let model = self.model.clone().map(Event::Model);
+                let session = self.session.clone().map(Event::Session);
+                version.into_iter().chain(model).chain(session).collect()
             }
             Some("api_retry") => {
                 self.retries = self.retries.saturating_add(1);
-                Some(Event::Retried(Retry {
+                vec![Event::Retried(Retry {
                     attempt: integer(event, "attempt").unwrap_or(0),
                     error: text(event, "error").unwrap_or("unknown").to_owned(),
                     status: integer(event, "error_status"),
-                }))
+                })]
             }
-            _ => None,
+            _ => Vec::new(),
         }
     }
 

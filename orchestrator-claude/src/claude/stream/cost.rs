@@ -7,85 +7,7 @@ use serde_json::{Map, Value};
 
 use super::MESSAGES_MAX;
 use super::fields::{integer, map, text};
-
-/// Tokens used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tokens {
-    /// Sent, and not read from the cache.
-    pub input: u64,
-    /// Received; where a message's use is known only from its start, far too few.
-    pub output: u64,
-    /// Read from the cache.
-    pub cache_read: u64,
-    /// Written to the cache.
-    pub cache_write: u64,
-}
-
-impl Tokens {
-    fn read(usage: &Map<String, Value>) -> Self {
-        let of = |key| integer(usage, key).unwrap_or(0);
-        Self {
-            input: of("input_tokens"),
-            output: of("output_tokens"),
-            cache_read: of("cache_read_input_tokens"),
-            cache_write: of("cache_creation_input_tokens"),
-        }
-    }
-
-    fn plus(self, other: Self) -> Self {
-        Self {
-            input: self.input.saturating_add(other.input),
-            output: self.output.saturating_add(other.output),
-            cache_read: self.cache_read.saturating_add(other.cache_read),
-            cache_write: self.cache_write.saturating_add(other.cache_write),
-        }
-    }
-
-    fn max(self, other: Self) -> Self {
-        Self {
-            input: self.input.max(other.input),
-            output: self.output.max(other.output),
-            cache_read: self.cache_read.max(other.cache_read),
-            cache_write: self.cache_write.max(other.cache_write),
-        }
-    }
-}
-
-/// What a million tokens of each kind cost, for the lower bound of a run that was ended before it
-/// could say what it cost.
-///
-/// The default is nothing, which is a lower bound too: such a run is then settled at what was
-/// reserved for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Prices {
-    /// A million tokens sent.
-    pub input: Usd,
-    /// A million tokens received.
-    pub output: Usd,
-    /// A million tokens read from the cache.
-    pub cache_read: Usd,
-    /// A million tokens written to the cache.
-    pub cache_write: Usd,
-}
-
-impl Prices {
-    /// What these tokens cost.
-    #[must_use]
-    pub fn of(&self, tokens: Tokens) -> Usd {
-        let part = |price: Usd, count: u64| {
-            let micros = u128::from(price.0) * u128::from(count) / 1_000_000;
-            Usd(u64::try_from(micros).unwrap_or(u64::MAX))
-        };
-        [
-            part(self.input, tokens.input),
-            part(self.output, tokens.output),
-            part(self.cache_read, tokens.cache_read),
-            part(self.cache_write, tokens.cache_write),
-        ]
-        .into_iter()
-        .sum()
-    }
-}
+use crate::agent::{Prices, Tokens};
 
 /// What was heard about cost.
 #[derive(Debug, Clone, Default)]
@@ -102,7 +24,7 @@ pub(crate) struct Costs {
 impl Costs {
     pub(super) fn message(&mut self, message: &Map<String, Value>) {
         let Some(usage) = map(message, "usage") else { return };
-        let tokens = Tokens::read(usage);
+        let tokens = tokens(usage);
         if tokens == Tokens::default() {
             return; // The program's own notices use none.
         }
@@ -145,6 +67,16 @@ impl Costs {
     fn said(&self) -> Option<Usd> {
         let says_parts = self.finals == self.finals_with_part;
         self.total.map(|total| if says_parts { self.parts } else { total })
+    }
+}
+
+fn tokens(usage: &Map<String, Value>) -> Tokens {
+    let of = |key| integer(usage, key).unwrap_or(0);
+    Tokens {
+        input: of("input_tokens"),
+        output: of("output_tokens"),
+        cache_read: of("cache_read_input_tokens"),
+        cache_write: of("cache_creation_input_tokens"),
     }
 }
 

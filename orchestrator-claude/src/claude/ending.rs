@@ -1,9 +1,56 @@
-//! The tests in their order, one function for each row of the table.
+//! The table by which an ending is judged, in its order, with a function for each row.
 //!
 //! A row looks only at what it names; that none before it held is all that it may take for granted.
 
-use super::{Class, Doubt, Ending, Exit, Limit, Refusal, Stop, Unservable};
-use crate::stream::Final;
+use orchestrator_core::head_and_tail;
+
+use super::stream::{Final, Transcript};
+use crate::outcome::{
+    Class, Doubt, Exit, Limit, MESSAGE_BYTES_MAX, Refusal, Stop, Told, Unservable,
+};
+
+/// All that an ending of `claude` is judged by.
+#[derive(Debug)]
+pub struct Ending<'a> {
+    /// How the process ended.
+    pub exit: Exit,
+    /// Why this side ended the process, if it did before there was a final line.
+    pub stopped: Option<Stop>,
+    /// Whether this side ended the process after its final line.
+    pub was_ended_late: bool,
+    /// What it said.
+    pub transcript: &'a Transcript,
+    /// The end of what it wrote on standard error.
+    pub stderr: &'a str,
+    /// Whether an answer in a given form was asked for.
+    pub wants_structure: bool,
+    /// The question that the agent left.
+    pub question: Option<&'a str>,
+    /// Whether the workspace differs from what it was; `None` when nobody looked.
+    pub has_changes: Option<bool>,
+}
+
+impl<'a> Ending<'a> {
+    /// What the task is told of it.
+    #[must_use]
+    pub fn told(&'a self) -> Told<'a> {
+        Told {
+            exit: &self.exit,
+            stderr: self.stderr,
+            message: message(self.transcript),
+            question: self.question,
+        }
+    }
+}
+
+/// What the program says went wrong, at most 4 KiB of it.
+#[must_use]
+pub fn message(transcript: &Transcript) -> String {
+    let last = transcript.last();
+    let text = last.and_then(|last| last.result.clone().filter(|text| !text.is_empty()));
+    let text = text.or_else(|| last.map(|last| last.errors.join("; "))).unwrap_or_default();
+    head_and_tail(text.trim(), MESSAGE_BYTES_MAX)
+}
 
 /// A row: the class, when its test holds.
 type Row = fn(&Ending<'_>) -> Option<Class>;
@@ -223,19 +270,4 @@ fn doubted(ending: &Ending<'_>) -> Option<Class> {
     let was_denied = ending.transcript.denials().next().is_some();
     (was_denied && ending.has_changes == Some(false))
         .then_some(Class::Suspicious(Doubt::DeniedWithoutChange))
-}
-
-impl Stop {
-    /// The reason in words.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::WallLimit => "its time was up",
-            Self::Silence => "it gave no sign of life",
-            Self::Output => "it wrote too much",
-            Self::Repeats => "it did the same again and again",
-            Self::Budget => "it had spent its cap",
-            Self::Cancelled => "the stage was cancelled",
-        }
-    }
 }
