@@ -7,8 +7,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::Ports;
 use super::turns::Message;
+use super::{Ports, view};
 use crate::command::{Grant, StageReport};
 use crate::id::{ChangeId, RunId};
 use crate::mask::Mask;
@@ -262,7 +262,8 @@ impl Stage {
                 if let ActivityKind::Said(words) = &mut kind {
                     mask.apply(words);
                 }
-                observer.activity(&Activity { task: task.clone(), token, kind });
+                let activity = Activity { task: task.clone(), token, kind };
+                view::show_activity(&*observer, &activity);
             }),
         })
     }

@@ -7,14 +7,23 @@ use tracing::error;
 use super::ledger::Ledger;
 use crate::event::StoredEvent;
 use crate::id::StageName;
-use crate::port::{Observer, Progress, Running};
+use crate::port::{Activity, Observer, Progress, Running};
 use crate::record::{Phase, RunState};
 
-/// Shows what was committed. One that panics sees no more of it, and the run goes on.
+/// Shows what was committed.
 pub(super) fn show(observer: &dyn Observer, events: &[StoredEvent], ledger: &Ledger) {
     let progress = progress(ledger);
-    let shown = AssertUnwindSafe(|| observer.committed(events, &progress));
-    if catch_unwind(shown).is_err() {
+    shielded(|| observer.committed(events, &progress));
+}
+
+/// Shows a sign of life.
+pub(super) fn show_activity(observer: &dyn Observer, activity: &Activity) {
+    shielded(|| observer.activity(activity));
+}
+
+/// An observer that panics sees no more of this, and the run goes on.
+fn shielded(show: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(show)).is_err() {
         error!("an observer panicked");
     }
 }

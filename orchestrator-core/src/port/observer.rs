@@ -1,5 +1,6 @@
 //! The port that watches.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use crate::money::Usd;
 use crate::record::{Counts, RunState};
 use crate::time::Timestamp;
 
-/// Watches a run. Calls come from the driver's loop and must not block.
+/// Watches a run. Calls come from the driver's loop and from stages, and must not block. One that
+/// panics is said in the log and costs nothing but what it would have shown.
 pub trait Observer: Send + Sync {
     /// These events were committed, and this is how the run stands then.
     fn committed(&self, events: &[StoredEvent], progress: &Progress);
@@ -21,14 +23,26 @@ pub trait Observer: Send + Sync {
     }
 }
 
-/// Several that watch; each sees everything.
+/// Several that watch; each sees everything, also what another one panics at.
 impl Observer for Vec<Arc<dyn Observer>> {
     fn committed(&self, events: &[StoredEvent], progress: &Progress) {
-        self.iter().for_each(|one| one.committed(events, progress));
+        show_each(self, |one| one.committed(events, progress));
     }
 
     fn activity(&self, activity: &Activity) {
-        self.iter().for_each(|one| one.activity(activity));
+        show_each(self, |one| one.activity(activity));
+    }
+}
+
+fn show_each(all: &[Arc<dyn Observer>], show: impl Fn(&dyn Observer)) {
+    let mut panicked = None;
+    for one in all {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| show(&**one))) {
+            panicked = Some(panic);
+        }
+    }
+    if let Some(panic) = panicked {
+        resume_unwind(panic);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{
-    Host, Liveness, Observer, PortError, Progress, Runner, StageContext,
+    Activity, Host, Liveness, Observer, PortError, Progress, Runner, StageContext,
 };
 use orchestrator_core::testing::{FaultStore, VirtualHost};
 use orchestrator_core::{
@@ -135,12 +135,21 @@ impl Observer for Clumsy {
     fn committed(&self, _: &[StoredEvent], _: &Progress) {
         panic!("an observer that panics");
     }
+
+    fn activity(&self, _: &Activity) {
+        panic!("an observer that panics");
+    }
 }
 
 #[tokio::test]
-async fn an_observer_that_panics_does_not_end_the_run() {
+async fn an_observer_that_panics_interrupts_nothing_and_keeps_nothing_from_the_others() {
     let world = World::new(|_| StageEnd::passed());
-    let orchestrator = world.orchestrator_with(|ports| ports.observer = Arc::new(Clumsy));
+    let all: Vec<Arc<dyn Observer>> = vec![Arc::new(Clumsy), Arc::new(world.recorder.clone())];
+    let orchestrator = world.orchestrator_with(|ports| ports.observer = Arc::new(all));
     let end = orchestrator.drive(Some(plan(&[("a", &[])])), CancellationToken::new()).await;
     assert_eq!(end.unwrap(), RunEnd::Completed);
+    let events = world.recorder.events();
+    let is = |is_it: fn(&EventKind) -> bool| events.iter().any(|stored| is_it(&stored.event.kind));
+    assert!(is(|kind| matches!(kind, EventKind::Completed)), "the other one sees all of it");
+    assert!(!is(|kind| matches!(kind, EventKind::Interrupted { .. })), "{events:?}");
 }
