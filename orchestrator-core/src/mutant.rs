@@ -206,6 +206,40 @@ mutants! {
         "a result that comes again is booked again";
     OddMessagePanics, "P16", "hyperqueue#629, hyperqueue#1107",
         "one message that does not fit ends the process";
+    AdapterPanicEndsRun, "P5", "hyperqueue#629, hyperqueue#1107",
+        "one adapter that panics ends the run of all others";
+    BusyStoreEndsRun, "P5", "jentic-one#529, profilarr#519",
+        "a store that is busy for a moment ends the run";
+    DriverTakesItselfForDead, "P1", "dbos-transact-java#491, dbos-transact-java#514",
+        "a process that drives a run takes it over from itself";
+    UnseenDriverIsDead, "P1", "orca#18368, noetl#244",
+        "a driver that cannot be looked at counts as dead, though it renews its leases";
+    LeasesNotRenewed, "P1", "hexpm#1825, openbot#95",
+        "a driver whose stages take long gives no sign of life, and counts as dead";
+    DrivesOnAfterTakeover, "P1", "dbos-transact-py#742",
+        "a driver that was told to have ended goes on as if nothing had happened";
+    LeftoversForgotten, "P5", "temporal#459, elizaOS#13771",
+        "what a driver left behind when it died is looked after by nobody";
+    CrashedStageIsFreeAtOnce, "P20", "oban#1141",
+        "a stage whose adapter broke is granted again while its program still runs";
+    StopNotTold, "P15", "hatchet#1022",
+        "a stage whose time is over is not told, and runs on";
+    DeafStageWaitedFor, "P15", "gastown#3584, compozy#616",
+        "a stage that does not listen is waited for for ever";
+    OthersUnheard, "P15", "river#1358",
+        "what another process asks for is heard only when something else happens";
+    TimerNotSet, "P15", "temporal#11869",
+        "a task waits for a time at which nobody wakes";
+    ResultGrantsNothing, "P11", "dask#7223",
+        "a result frees its place, and nobody looks what could run there";
+    OneGrantATurn, "P11", "hyperqueue#848",
+        "of all places that are free only one is filled";
+    MergedIsNotAsked, "P17", "bors-ng#48",
+        "a change that was merged just before the driver died is merged again";
+    MergesUnannounced, "P17", "bors-ng#48",
+        "a merge happens of which the log does not know that it may have";
+    RestartClearsWorkspaces, "P19", "bors-ng#206, gastown#2028",
+        "a driver that comes after a crash throws away what was under way";
 }
 
 #[cfg(feature = "mutants")]

@@ -13,6 +13,7 @@ use tracing::warn;
 use super::stage::Stage;
 use super::turns::{Live, Message, Turns};
 use crate::id::{FencingToken, RunId, TaskId};
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
 use crate::port::Host;
 use crate::record::Phase;
@@ -48,6 +49,9 @@ impl Turns {
             })
             .collect();
         for (task, token) in left {
+            if is_on(Mutant::LeftoversForgotten) {
+                continue;
+            }
             self.end_lease(task, token);
         }
     }
@@ -68,7 +72,9 @@ impl Turns {
         let report = Stage::broken_off(self.config.run.clone(), &live.grant, reason);
         let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
         live.abort = self.stages.spawn(async move {
-            end_processes(&*host, &run, report.token).await;
+            if !is_on(Mutant::CrashedStageIsFreeAtOnce) {
+                end_processes(&*host, &run, report.token).await;
+            }
             report
         });
         live.is_broken_off = true;
@@ -89,7 +95,8 @@ impl Turns {
     pub(super) fn break_off_overdue(&mut self, now: Instant) {
         let (last_grace, is_stopping) = (self.last_grace(), self.is_stopping());
         self.live.retain(|token, live| {
-            if live.deadline.is_none_or(|deadline| now < deadline) {
+            let is_due = live.deadline.is_some_and(|deadline| now >= deadline);
+            if !is_due || is_on(Mutant::DeafStageWaitedFor) {
                 return true;
             }
             if live.is_broken_off && is_stopping {

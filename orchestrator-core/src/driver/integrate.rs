@@ -6,6 +6,7 @@ use tokio_util::sync::CancellationToken;
 use super::stage::{Ended, Stage};
 use super::turns::Message;
 use crate::command::Answer;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart, StageEnd};
 use crate::pipeline::StageKind;
 use crate::port::{Applied, PortError, Proposal};
@@ -156,6 +157,9 @@ impl Stage {
 
     /// Has the intent committed; whether the lease still holds.
     async fn announce(&self, intent: &MergeIntent) -> bool {
+        if is_on(Mutant::MergesUnannounced) {
+            return true;
+        }
         let (reply, committed) = oneshot::channel();
         let (task, token) = (self.grant.number, self.grant.token);
         let message = Message::Intent { task, token, intent: intent.clone(), reply };

@@ -11,6 +11,7 @@ use crate::command::{Answer, Command, Grant, Refusal};
 use crate::engine::Engine;
 use crate::event::StoredEvent;
 use crate::id::{BlobHash, CommandId, OwnerId};
+use crate::mutant::{Mutant, is_on};
 use crate::policy::SchedulingPolicy;
 use crate::port::{Commit, CommitError, Host, Store};
 use crate::time::{Timestamp, WallTime};
@@ -111,6 +112,7 @@ impl Ledger {
                     warn!(error = %err, tries, "what others committed could not be read");
                     tokio::time::sleep(wait(tries)).await;
                 }
+                CommitError::Busy(_) if is_on(Mutant::BusyStoreEndsRun) => return Err(err.into()),
                 CommitError::Busy(_) | CommitError::Full(_) | CommitError::Unknown(_) => {
                     warn!(error = %err, tries, "the store did not take a commit");
                     tokio::time::sleep(wait(tries)).await;
@@ -136,6 +138,9 @@ impl Ledger {
         if aim == Aim::Granting {
             while let Some(Answer::Granted { task, .. }) = self.submit(now, &claim) {
                 turn.grants.extend(self.engine.grant(task));
+                if is_on(Mutant::OneGrantATurn) {
+                    break;
+                }
             }
             if self.engine.settlement(now).is_some() {
                 self.submit(now, &Command::Settle);

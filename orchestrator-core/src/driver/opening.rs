@@ -9,6 +9,7 @@ use super::{DriverConfig, Ports, RunError};
 use crate::command::{Command, Refusal};
 use crate::engine::Engine;
 use crate::id::{OwnerId, RunId, Seq, TaskId};
+use crate::mutant::{Mutant, is_on};
 use crate::plan::Plan;
 use crate::port::Liveness;
 use crate::record::{OwnerRecord, Phase};
@@ -160,10 +161,14 @@ fn former_driver(
     };
     let lives = match ports.host.liveness(&record.owner) {
         // This process: a drive that goes on, or one that gave up without being able to say so.
-        Liveness::Alive if driver == ledger.owner => !driving.is_only(),
+        Liveness::Alive if driver == ledger.owner => {
+            !driving.is_only() && !is_on(Mutant::DriverTakesItselfForDead)
+        }
         Liveness::Alive => true,
         Liveness::Dead | Liveness::Gone => false,
-        Liveness::Unknown => !has_lapsed(record, ledger.now()),
+        Liveness::Unknown => {
+            !has_lapsed(record, ledger.now()) && !is_on(Mutant::UnseenDriverIsDead)
+        }
     };
     if lives {
         let owner = Box::new(record.owner.clone());
@@ -183,6 +188,9 @@ fn with_workspace(engine: &Engine) -> Vec<TaskId> {
         Phase::Open | Phase::Deferred { .. } | Phase::Leased(_) | Phase::Stopping { .. } => true,
         Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled => false,
     };
+    if is_on(Mutant::RestartClearsWorkspaces) {
+        return Vec::new();
+    }
     let tasks = engine.tasks().filter(|task| task.attempt > 0);
     tasks.filter(|task| needed(&task.phase)).map(|task| task.id.clone()).collect()
 }

@@ -13,6 +13,7 @@ use crate::command::{Grant, StageReport};
 use crate::id::{ChangeId, RunId};
 use crate::mask::Mask;
 use crate::money::Cost;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Candidate, Interruption, Outcome, Restart, StageEnd};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
 use crate::port::{
@@ -97,6 +98,7 @@ impl Stage {
         let integrator = &self.ports.integrator;
         integrator.fence(&self.run, &self.task.id, self.grant.token).await?;
         if let Some(intent) = &self.grant.intent
+            && !is_on(Mutant::MergedIsNotAsked)
             && integrator.is_merged(&intent.merged).await?
         {
             let merged = Some(intent.merged.clone());

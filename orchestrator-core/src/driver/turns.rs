@@ -17,6 +17,7 @@ use crate::command::{Answer, Command, Grant, StageReport};
 use crate::engine::Settlement;
 use crate::event::{EventKind, StoredEvent};
 use crate::id::{FencingToken, TaskId, TaskNo};
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
 use crate::pipeline::StageSpec;
 use crate::record::{Phase, RunState};
@@ -126,7 +127,8 @@ impl Turns {
             self.ledger.catch_up().await?;
         }
         let commands = std::mem::take(&mut self.pending);
-        let aim = if self.is_stopping() { Aim::Winding } else { Aim::Granting };
+        let grants_nothing = is_on(Mutant::ResultGrantsNothing) && !commands.is_empty();
+        let aim = if self.is_stopping() || grants_nothing { Aim::Winding } else { Aim::Granting };
         let turn = self.ledger.turn(&commands, aim).await?;
         self.still_driving()?;
         self.answer(&turn);
@@ -144,7 +146,7 @@ impl Turns {
     fn still_driving(&self) -> Result<(), RunError> {
         let engine = &self.ledger.engine;
         let driver = engine.run().and_then(|run| run.driver.as_ref());
-        if driver == Some(&self.ledger.owner) {
+        if driver == Some(&self.ledger.owner) || is_on(Mutant::DrivesOnAfterTakeover) {
             return Ok(());
         }
         let record = engine.owners().find(|record| Some(&record.owner.id) == driver);
@@ -173,6 +175,7 @@ impl Turns {
             EventKind::Stopping { task, token, .. } | EventKind::Cancelling { task, token, .. } => {
                 let deadline = Instant::now() + self.config.stop_grace;
                 match self.live.get_mut(token) {
+                    Some(_) if is_on(Mutant::StopNotTold) => {}
                     Some(live) => live.ask_to_end(deadline),
                     None => self.end_lease(task.clone(), *token),
                 }
@@ -299,7 +302,7 @@ impl Turns {
             Some(ended) = self.stages.join_next_with_id() => self.stage_ended(ended),
             Some(message) = self.rx.recv() => self.take(message),
             () = self.stop.cancelled(), if !self.has_asked => self.ask_to_stop(),
-            () = others_committed => self.is_behind = true,
+            () = others_committed, if !is_on(Mutant::OthersUnheard) => self.is_behind = true,
             () = tokio::time::sleep_until(wake) => self.woke().await,
         }
         while let Some(ended) = self.stages.try_join_next_with_id() {
@@ -348,6 +351,7 @@ impl Turns {
             Err(err) => {
                 // A panic of an adapter, or a stage that was ended: its processes may still run.
                 let reason = if err.is_panic() {
+                    assert!(!is_on(Mutant::AdapterPanicEndsRun), "an adapter panicked");
                     error!(task = %live.grant.task, "an adapter panicked");
                     Interruption::Crashed
                 } else {
@@ -370,7 +374,9 @@ impl Turns {
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
         let mut wake = now + SLEEP_MAX;
-        if let Some(at) = self.ledger.engine.next_wake() {
+        if let Some(at) = self.ledger.engine.next_wake()
+            && !is_on(Mutant::TimerNotSet)
+        {
             wake = wake.min(now + at.since(self.ledger.now()));
         }
         if !self.live.is_empty() {
@@ -384,6 +390,9 @@ impl Turns {
         let now = Instant::now();
         if !self.live.is_empty() && now >= self.touched + self.config.lease_ttl / 3 {
             self.touched = now;
+            if is_on(Mutant::LeasesNotRenewed) {
+                return;
+            }
             let (run, owner) = (&self.config.run, &self.ledger.owner);
             if let Err(err) = self.ports.store.touch(run, owner, self.ledger.now()).await {
                 warn!(error = %err, "the leases could not be renewed");

@@ -3,6 +3,7 @@
 //! A suite is a check of this crate that passes; with a fault put in, one of them must fail. The
 //! example `bug_museum` shows them all.
 
+mod driving;
 mod plans;
 mod rules;
 mod stores;
@@ -25,6 +26,7 @@ pub const SUITES: &[Suite] = &[
     Suite { name: "rules", check: rules::check },
     Suite { name: "plans", check: plans::check },
     Suite { name: "stores", check: stores::check },
+    Suite { name: "driver", check: driving::check },
     Suite { name: "simulator", check: worlds::simulated },
     Suite { name: "explorer", check: worlds::explored },
 ];
