@@ -39,6 +39,7 @@ impl Subject {
             stage: 0,
             attempt: 0,
             token: FencingToken(0),
+            content: None,
             outcome: Outcome::Passed,
             cost: Cost::NONE,
             session: None,

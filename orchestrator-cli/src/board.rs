@@ -128,6 +128,7 @@ impl Board {
             EventKind::Edited { task, actor, reason, .. } => asked("edited", task, actor, reason),
             EventKind::Cancelled { task, actor, reason } => asked("cancelled", task, actor, reason),
             EventKind::Due { .. }
+            | EventKind::Dispatched { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::RunCreated { .. }
             | EventKind::PlanAdded { .. }
@@ -214,6 +215,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         | EventKind::Cancelling { .. }
         | EventKind::Escalated { .. }
         | EventKind::ResultRefused { .. }
+        | EventKind::Dispatched { .. }
         | EventKind::MergeIntended { .. }
         | EventKind::Due { .. }
         | EventKind::Edited { .. }

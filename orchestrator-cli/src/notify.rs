@@ -163,6 +163,7 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::Stopping { .. }
         | EventKind::Cancelling { .. }
         | EventKind::ResultRefused { .. }
+        | EventKind::Dispatched { .. }
         | EventKind::MergeIntended { .. }
         | EventKind::Due { .. }
         | EventKind::Edited { .. }

@@ -93,6 +93,7 @@ impl Spans {
             | EventKind::Stopping { .. }
             | EventKind::Cancelling { .. }
             | EventKind::ResultRefused { .. }
+            | EventKind::Dispatched { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
             | EventKind::Edited { .. }

@@ -187,7 +187,7 @@ impl<'a> Sweep<'a> {
             }
             EventKind::Rejected { task, token, cost, until, .. } => {
                 self.settle(*token, *cost);
-                self.turn(task, if *until > at { Does::BacksOff } else { Does::IsReady });
+                self.turn(task, wait(at, *until));
             }
             EventKind::Suspended { task, token, cost, .. } => {
                 self.settle(*token, *cost);
@@ -195,9 +195,8 @@ impl<'a> Sweep<'a> {
             }
             EventKind::Interrupted { task, token, cost, until, reason, .. } => {
                 self.settle(*token, *cost);
-                let next = if *until > at { Does::BacksOff } else { Does::IsReady };
                 let is_over = *reason == Interruption::Cancelled;
-                self.turn(task, if is_over { Does::IsOver } else { next });
+                self.turn(task, if is_over { Does::IsOver } else { wait(at, *until) });
             }
             EventKind::Due { task } => self.turn(task, Does::IsReady),
             EventKind::Escalated { task, token, cost, .. } => {
@@ -224,6 +223,7 @@ impl<'a> Sweep<'a> {
             | EventKind::Cancelling { .. }
             | EventKind::Edited { .. }
             | EventKind::ResultRefused { .. }
+            | EventKind::Dispatched { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Completed
             | EventKind::Failed => {}
@@ -368,4 +368,9 @@ impl<'a> Sweep<'a> {
         chain.reverse();
         (chain, took)
     }
+}
+
+/// What a task does that is not granted before a time.
+fn wait(at: Timestamp, until: Timestamp) -> Does {
+    if until > at { Does::BacksOff } else { Does::IsReady }
 }

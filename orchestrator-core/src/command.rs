@@ -12,11 +12,12 @@ use crate::id::{
 use crate::lease::Owner;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Candidate, MergeIntent, Outcome, Restart};
+use crate::pipeline::StageSpec;
 use crate::plan::{Plan, PlanFault};
 use crate::record::ParkReason;
 use crate::retry::RetryRules;
 use crate::task::TaskSpec;
-use crate::time::{ClockReading, Timestamp};
+use crate::time::{ClockReading, Timestamp, millis};
 
 /// What is asked of the engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,7 +50,8 @@ pub enum Command {
         owner: Owner,
         /// What its clocks show.
         reading: ClockReading,
-        /// How long a lease lives after a renewal.
+        /// How long a lease lives after a renewal; [`HELD`](crate::HELD) for a supervisor that does not
+        /// renew.
         ttl: Duration,
         /// No token up to this one is granted.
         token_floor: FencingToken,
@@ -76,6 +78,24 @@ pub enum Command {
         token: FencingToken,
         /// The merge.
         intent: MergeIntent,
+    },
+    /// Says what is handed out under a lease; a result has to name the same.
+    Dispatch {
+        /// The task.
+        task: TaskNo,
+        /// The lease.
+        token: FencingToken,
+        /// See [`Grant::content`].
+        content: BlobHash,
+    },
+    /// Takes back a lease that is not renewed ([`HELD`](crate::HELD)), or one that is being stopped:
+    /// who says so knows that nothing of it runs any more. The stage is granted again at the same
+    /// attempt.
+    Supersede {
+        /// The task.
+        task: TaskNo,
+        /// The lease.
+        token: FencingToken,
     },
     /// Says that nothing of a stopping lease runs any more.
     Stopped {
@@ -163,6 +183,8 @@ pub struct StageReport {
     pub attempt: u32,
     /// The lease.
     pub token: FencingToken,
+    /// What it answers, where that was said with [`Command::Dispatch`].
+    pub content: Option<BlobHash>,
     /// How it ended.
     pub outcome: Outcome,
     /// What it cost.
@@ -246,6 +268,7 @@ impl Grant {
             stage: self.stage,
             attempt: self.attempt,
             token: self.token,
+            content: None,
             outcome,
             cost: Cost::NONE,
             session: None,
@@ -254,6 +277,52 @@ impl Grant {
             kept: None,
             retry_at: None,
         }
+    }
+}
+
+/// What defines a piece of work, in the order in which it is hashed.
+#[derive(Serialize)]
+struct Content<'a> {
+    attempt: u32,
+    cap_micros: u64,
+    model: Option<&'a str>,
+    prompt: &'a BlobHash,
+    run: &'a RunId,
+    stage: &'a str,
+    task: &'a TaskId,
+    timeout_ms: u64,
+    token: u64,
+}
+
+impl Grant {
+    /// The address of what is handed out under this grant: SHA-256, as 64 hex digits, of canonical
+    /// JSON (names in order, no blanks) of run, task, stage, attempt, token, prompt, model and limits.
+    ///
+    /// `prompt` is the address of the rendered prompt, `stage` the stage with the limits that hold.
+    ///
+    /// ```
+    /// # use orchestrator_core::*;
+    /// # fn show(grant: &Grant, run: &RunId, stage: &StageSpec) {
+    /// let content = grant.content(run, stage, &BlobHash::of(b"port the parser"));
+    /// let handed_out = Command::Dispatch { task: grant.number, token: grant.token, content };
+    /// # }
+    /// ```
+    #[must_use]
+    #[expect(clippy::missing_panics_doc, reason = "texts and numbers have a form in JSON")]
+    pub fn content(&self, run: &RunId, stage: &StageSpec, prompt: &BlobHash) -> BlobHash {
+        let content = Content {
+            attempt: self.attempt,
+            cap_micros: self.cap.0,
+            model: stage.model.as_deref(),
+            prompt,
+            run,
+            stage: stage.name.as_str(),
+            task: &self.task,
+            timeout_ms: millis(stage.timeout),
+            token: self.token.0,
+        };
+        let json = serde_json::to_vec(&content).expect("texts and numbers have a form in JSON");
+        BlobHash::of(&json)
     }
 }
 

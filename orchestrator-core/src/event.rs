@@ -211,6 +211,15 @@ pub enum EventKind<T = TaskId> {
         /// What was booked on top.
         cost: Usd,
     },
+    /// The holder of a lease said what it hands out under it.
+    Dispatched {
+        /// The task.
+        task: T,
+        /// The lease.
+        token: FencingToken,
+        /// The content: see [`Grant::content`](crate::Grant::content).
+        content: BlobHash,
+    },
     /// A merge is about to happen.
     MergeIntended {
         /// The task.
@@ -331,6 +340,7 @@ impl<T> EventKind<T> {
                 Stopping { token, reason },
                 Escalated { token, cost, cause, text, kept },
                 ResultRefused { token, reason, cost },
+                Dispatched { token, content },
                 MergeIntended { token, intent },
                 Due {},
                 Edited { spec, actor, reason },
@@ -370,6 +380,7 @@ impl<T> EventKind<T> {
             | Self::Stopping { task, .. }
             | Self::Escalated { task, .. }
             | Self::ResultRefused { task, .. }
+            | Self::Dispatched { task, .. }
             | Self::MergeIntended { task, .. }
             | Self::Due { task }
             | Self::Edited { task, .. }
@@ -437,4 +448,10 @@ pub enum Stale {
     /// The lease is for another attempt.
     #[error("the lease is for another attempt")]
     OtherAttempt,
+    /// The result answers something else than what was handed out under the lease.
+    #[error("it answers something else than what was handed out")]
+    OtherContent,
+    /// The lease is renewed by a process that lives, and not for others to take back.
+    #[error("its holder renews the lease; only one that is not renewed can be taken back")]
+    Renewed,
 }

@@ -261,6 +261,7 @@ impl<'a> Drawn<'a> {
             stage: live.stage,
             attempt: live.attempt,
             token,
+            content: None,
             outcome,
             cost: Cost::Known(Usd(cost)),
             session: None,

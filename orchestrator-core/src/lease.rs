@@ -1,12 +1,21 @@
 //! The timed right to carry out a stage, and who holds it.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{FencingToken, OwnerId};
 use crate::money::Usd;
 use crate::time::Timestamp;
 
-/// One process instance that holds leases.
+/// The time to live of leases that nobody renews, for a supervisor that calls now and then and runs
+/// the stages itself: they last until their hard stop.
+///
+/// Such a supervisor opens the run under the same name with each call, and keeps its leases. What it
+/// finds not to run any more it takes back with [`Command::Supersede`](crate::Command::Supersede).
+pub const HELD: Duration = Duration::from_millis(u64::MAX);
+
+/// One process instance that holds leases, or a supervisor that calls now and then.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     /// Its name, different for each process that ever was.

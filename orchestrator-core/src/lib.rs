@@ -47,7 +47,7 @@ pub use self::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
         PipelineName, PoolName, RunId, Seq, SessionId, StageName, TaskId, TaskNo,
     },
-    lease::{Lease, Owner},
+    lease::{HELD, Lease, Owner},
     mask::Mask,
     memory::MemoryStore,
     money::{Cost, Usd},

@@ -112,6 +112,8 @@ mutants! {
         "a result is taken without a look at the stage and attempt that it names";
     AnyoneMerges, "P2", "gascity-packs#172",
         "a merge may be announced under an old token";
+    RenewedLeaseTakenBack, "P1", "dbos-transact-py#742",
+        "a lease whose holder lives and renews it is given to somebody else";
     LostLeaseIsFreeAtOnce, "P1", "oban#1141, dbos-transact-java#491",
         "a lease that is lost is free while what ran under it still runs";
     LeaseOfLostOwnerLives, "P5", "dask#6263, procrastinate#1518",

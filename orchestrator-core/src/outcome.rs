@@ -87,6 +87,8 @@ pub enum Interruption {
     OwnerLost,
     /// The lease ran past its limits and was ended.
     Expired,
+    /// The supervisor that held the lease took it back.
+    Superseded,
     /// The orchestrator was asked to stop.
     Shutdown,
     /// A person gave the task up while its stage ran. Only the engine says so.
@@ -104,7 +106,7 @@ impl Interruption {
     /// go the next time.
     #[must_use]
     pub const fn is_ours(self) -> bool {
-        matches!(self, Self::OwnerLost | Self::Shutdown | Self::Cancelled)
+        matches!(self, Self::OwnerLost | Self::Superseded | Self::Shutdown | Self::Cancelled)
     }
 }
 
@@ -122,6 +124,7 @@ impl fmt::Display for Interruption {
             Self::Billing => "billing problem",
             Self::OwnerLost => "its orchestrator ended",
             Self::Expired => "lease ran out",
+            Self::Superseded => "taken back by its supervisor",
             Self::Shutdown => "stopped on request",
             Self::Cancelled => "cancelled while it ran",
         })

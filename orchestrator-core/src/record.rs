@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{
     BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, Seq, SessionId, TaskId, TaskNo,
 };
-use crate::lease::{Lease, Owner};
+use crate::lease::{HELD, Lease, Owner};
 use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::retry::RetryRules;
@@ -58,6 +58,8 @@ pub struct TaskRecord {
     pub intent: Option<MergeIntent>,
     /// Its last lease.
     pub last_token: FencingToken,
+    /// What was handed out under that lease, where its holder said so.
+    pub content: Option<BlobHash>,
     /// What was booked for that lease when it ended without its result.
     pub settled: Usd,
     /// The last lease whose late result was refused.
@@ -424,6 +426,12 @@ pub struct OwnerRecord {
 }
 
 impl OwnerRecord {
+    /// Whether nobody renews its leases.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.ttl >= HELD
+    }
+
     /// When its leases end unless it renews them.
     #[must_use]
     pub fn renew_by(&self) -> Timestamp {

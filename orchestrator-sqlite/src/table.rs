@@ -93,6 +93,7 @@ pub(crate) const TASKS: Table = Table {
         "intent_onto",
         "intent_merged",
         "last_token",
+        "content",
         "settled_micros",
         "refused_token",
         "spent_micros",

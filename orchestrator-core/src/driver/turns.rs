@@ -197,6 +197,7 @@ impl Turns {
             | EventKind::Rejected { .. }
             | EventKind::Suspended { .. }
             | EventKind::ResultRefused { .. }
+            | EventKind::Dispatched { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
             | EventKind::Edited { .. }

@@ -93,6 +93,9 @@ impl Engine {
                 self.change(*task, at, |row, _| row.stop(Interruption::Cancelled));
             }
             EventKind::ResultRefused { .. } => self.apply_refused(kind),
+            EventKind::Dispatched { task, content, .. } => {
+                self.touch(*task, |row| row.detail_mut().content = Some(content.clone()));
+            }
             EventKind::MergeIntended { task, intent, .. } => {
                 self.touch(*task, |row| row.detail_mut().intent = Some(intent.clone()));
             }
@@ -176,7 +179,10 @@ impl Engine {
             row.set_dispatches(row.hot().dispatches() + u32::from(!is_free));
             row.set_holds_scope(cx.has_scope);
             row.set_last_token(*token);
-            row.set_back(|detail| detail.settled = Usd::ZERO);
+            row.set_back(|detail| {
+                detail.settled = Usd::ZERO;
+                detail.content = None;
+            });
             row.lease(hold);
         });
         self.change_sums(|run| {

@@ -241,6 +241,12 @@ impl Engine {
             Command::IntendMerge { task, token, intent } => {
                 return Ok(self.decide_intent(draft, *task, *token, intent));
             }
+            Command::Dispatch { task, token, content } => {
+                return Ok(self.decide_dispatch(draft, *task, *token, content));
+            }
+            Command::Supersede { task, token } => {
+                return Ok(self.decide_supersede(draft, run, *task, *token));
+            }
             Command::Stopped { task, token } => {
                 return Ok(self.decide_stopped(draft, run, *task, *token));
             }

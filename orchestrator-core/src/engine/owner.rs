@@ -8,10 +8,10 @@ use super::draft::Draft;
 use crate::command::Refusal;
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, TaskNo};
-use crate::lease::Owner;
+use crate::lease::{HELD, Owner};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
-use crate::record::{RunRecord, RunState};
+use crate::record::{OwnerRecord, RunRecord, RunState};
 use crate::time::{Anchor, ClockReading, millis};
 
 /// Waits that one tick ends at most; the next tick goes on.
@@ -35,7 +35,8 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let anchor = run.anchor.as_ref();
         draft.now = anchor.map_or(draft.now, |anchor| anchor.now(opening.reading).max(draft.now));
-        if let Some(driver) = &run.driver {
+        let calls_again = self.calls_again(run, opening);
+        if let Some(driver) = run.driver.as_ref().filter(|_| !calls_again) {
             match self.owners.by_name(driver) {
                 Some(record) if ended != Some(driver) && !is_on(Mutant::SecondDriverOpens) => {
                     return Err(Refusal::DriverRunning(Box::new(record.owner.clone())));
@@ -51,8 +52,14 @@ impl Engine {
             token_floor: opening.floor,
         });
         // Its own among them: a process may drive again after it had to give up.
-        self.stop_leases(draft, |_| !is_on(Mutant::LeaseOfLostOwnerLives));
+        self.stop_leases(draft, |_| !calls_again && !is_on(Mutant::LeaseOfLostOwnerLives));
         Ok(())
+    }
+
+    /// Whether this is the supervisor that drives the run already, in another call.
+    fn calls_again(&self, run: &RunRecord, opening: &Opening<'_>) -> bool {
+        let is_it = run.driver.as_ref() == Some(&opening.owner.id) && opening.ttl >= HELD;
+        is_it && self.owners.by_name(&opening.owner.id).is_some_and(OwnerRecord::is_held)
     }
 
     pub(super) fn decide_close(

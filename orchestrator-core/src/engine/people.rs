@@ -83,6 +83,8 @@ impl Engine {
             | Command::Claim { .. }
             | Command::Report(_)
             | Command::IntendMerge { .. }
+            | Command::Dispatch { .. }
+            | Command::Supersede { .. }
             | Command::Stopped { .. }
             | Command::Tick
             | Command::Settle => return Ok(()),

@@ -35,6 +35,7 @@ impl Engine {
             candidate: detail.candidate.clone(),
             intent: detail.intent.clone(),
             last_token: task.last_token(),
+            content: detail.content.clone(),
             settled: detail.settled,
             refused: detail.refused,
             spent: task.spent(),
@@ -94,6 +95,7 @@ impl Engine {
             detail.session.clone_from(&record.session);
             detail.candidate.clone_from(&record.candidate);
             detail.intent.clone_from(&record.intent);
+            detail.content.clone_from(&record.content);
             detail.settled = record.settled;
             detail.refused = record.refused;
         }
@@ -138,6 +140,7 @@ fn has_detail(record: &TaskRecord) -> bool {
         || record.session.is_some()
         || record.candidate.is_some()
         || record.intent.is_some()
+        || record.content.is_some()
         || record.settled != crate::money::Usd::ZERO
         || record.refused.is_some()
 }

@@ -13,7 +13,7 @@ use crate::money::{Cost, Usd};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome, in_one_line};
 use crate::pipeline::StageKind;
-use crate::record::{Cause, ParkReason, RunRecord, RunState};
+use crate::record::{Cause, OwnerRecord, ParkReason, RunRecord, RunState};
 use crate::retry::signature;
 
 /// Longest `kept` of an escalation, in bytes.
@@ -194,13 +194,28 @@ impl Engine {
         if hold.token != token {
             return Answer::Refused(Stale::NoLease);
         }
+        self.ended_without(draft, run, number, hold, why);
+        Answer::Done
+    }
+
+    /// A lease ends without its result: nobody knows what was spent under it.
+    fn ended_without(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        number: TaskNo,
+        hold: &Hold,
+        reason: Interruption,
+    ) {
+        let task = self.table.view(number.0);
         let report = StageReport {
             run: self.id.clone(),
             task: number,
             stage: task.hot().stage(),
             attempt: task.hot().attempt(),
-            token,
-            outcome: Outcome::Interrupted { reason: why, retry_at: None },
+            token: hold.token,
+            content: None,
+            outcome: Outcome::Interrupted { reason, retry_at: None },
             cost: Cost::AtLeast(Usd::ZERO),
             session: None,
             candidate: None,
@@ -209,7 +224,57 @@ impl Engine {
             retry_at: None,
         };
         self.ended(draft, run, &task, hold, &report);
+    }
+
+    pub(super) fn decide_supersede(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        number: TaskNo,
+        token: FencingToken,
+    ) -> Answer {
+        if !self.has(number) {
+            return Answer::Refused(Stale::UnknownTask);
+        }
+        let task = self.table.view(number.0);
+        let Some(hold) = task.hold() else { return Answer::Refused(Stale::NoLease) };
+        if hold.token != token {
+            return Answer::Refused(Stale::OtherToken { current: hold.token });
+        }
+        let reason = match task.stopping() {
+            Some((_, why)) => why,
+            None if self.is_held(hold) || is_on(Mutant::RenewedLeaseTakenBack) => {
+                Interruption::Superseded
+            }
+            None => return Answer::Refused(Stale::Renewed),
+        };
+        self.ended_without(draft, run, number, hold, reason);
         Answer::Done
+    }
+
+    /// Whether nobody renews the lease.
+    fn is_held(&self, hold: &Hold) -> bool {
+        let owner = self.owners.by_name(self.owners.name(hold.owner));
+        owner.is_some_and(OwnerRecord::is_held)
+    }
+
+    pub(super) fn decide_dispatch(
+        &self,
+        draft: &mut Draft,
+        task: TaskNo,
+        token: FencingToken,
+        content: &BlobHash,
+    ) -> Answer {
+        if !self.has(task) {
+            return Answer::Refused(Stale::UnknownTask);
+        }
+        match holds(&self.table.view(task.0), token) {
+            Ok(_) => {
+                draft.push(EventKind::Dispatched { task, token, content: content.clone() });
+                Answer::Done
+            }
+            Err(reason) => Answer::Refused(reason),
+        }
     }
 
     pub(super) fn decide_intent(
@@ -337,6 +402,8 @@ fn current<'a>(task: &View<'a>, report: &StageReport) -> Result<&'a Hold, Stale>
         Err(Stale::OtherStage)
     } else if report.attempt != task.hot().attempt() {
         Err(Stale::OtherAttempt)
+    } else if report.content != task.detail().content {
+        Err(Stale::OtherContent)
     } else {
         Ok(hold)
     }

@@ -41,6 +41,7 @@ pub(super) struct Detail {
     pub(super) session: Option<SessionId>,
     pub(super) candidate: Option<Candidate>,
     pub(super) intent: Option<MergeIntent>,
+    pub(super) content: Option<BlobHash>,
     pub(super) settled: Usd,
     pub(super) refused: Option<FencingToken>,
     /// The lease that left its workspace, where that is too long ago for the table.

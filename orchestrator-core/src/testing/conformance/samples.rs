@@ -160,6 +160,7 @@ pub fn task_record(name: &str) -> TaskRecord {
         candidate: None,
         intent: None,
         last_token: FencingToken(0),
+        content: None,
         settled: Usd::ZERO,
         refused: None,
         spent: Usd::ZERO,
@@ -191,6 +192,7 @@ pub fn full_task_record(name: &str) -> TaskRecord {
         candidate: Some(Candidate { change: change_id("c1"), base: change_id("b1") }),
         intent: Some(MergeIntent { onto: change_id("o1"), merged: change_id("m1") }),
         last_token: FencingToken(12),
+        content: Some(BlobHash::of(b"handed out")),
         settled: Usd(5),
         refused: Some(FencingToken(8)),
         spent: Usd(420_000),
@@ -208,7 +210,7 @@ fn lease() -> Lease {
     }
 }
 
-const INTERRUPTIONS: [Interruption; 13] = [
+const INTERRUPTIONS: [Interruption; 14] = [
     Interruption::Silence,
     Interruption::Killed,
     Interruption::Crashed,
@@ -220,6 +222,7 @@ const INTERRUPTIONS: [Interruption; 13] = [
     Interruption::Billing,
     Interruption::OwnerLost,
     Interruption::Expired,
+    Interruption::Superseded,
     Interruption::Shutdown,
     Interruption::Cancelled,
 ];
@@ -360,6 +363,7 @@ fn stage_events() -> Vec<EventKind> {
             reason: Stale::OtherToken { current: FencingToken(13) },
             cost,
         },
+        EventKind::Dispatched { task: task(), token, content: BlobHash::of(b"handed out") },
         EventKind::MergeIntended {
             task: task(),
             token,

@@ -121,6 +121,7 @@ impl Writer {
             candidate,
             intent: _,
             last_token: _,
+            content: _,
             settled: _,
             refused: _,
             spent: _,

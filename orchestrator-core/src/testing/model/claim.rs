@@ -105,6 +105,7 @@ impl Model {
         task.holds_scope = has_scope;
         task.last_token = grant.token;
         task.settled = Usd::ZERO;
+        task.content = None;
         task.phase = Phase::Leased(lease);
         task.since = now;
         let run = self.run_mut();

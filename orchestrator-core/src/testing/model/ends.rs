@@ -35,6 +35,7 @@ impl Model {
         let lease = match self.live(place, report.token) {
             Ok(_) if report.stage != task.stage => Err(Stale::OtherStage),
             Ok(_) if report.attempt != task.attempt => Err(Stale::OtherAttempt),
+            Ok(_) if report.content != task.content => Err(Stale::OtherContent),
             other => other,
         };
         match lease {
@@ -236,6 +237,7 @@ impl Model {
         if matches!(
             reason,
             Interruption::OwnerLost
+                | Interruption::Superseded
                 | Interruption::Shutdown
                 | Interruption::UsageLimit
                 | Interruption::Cancelled
@@ -281,6 +283,7 @@ impl Model {
             | Interruption::Network
             | Interruption::OwnerLost
             | Interruption::Expired
+            | Interruption::Superseded
             | Interruption::Shutdown
             | Interruption::Cancelled => {}
         }
@@ -358,13 +361,26 @@ impl Model {
             | Phase::Escalated(_)
             | Phase::Cancelled => return refused(Stale::NoLease),
         };
+        self.ended_without(now, place, number, &lease, why);
+        Answer::Done
+    }
+
+    fn ended_without(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        task: TaskNo,
+        lease: &Lease,
+        reason: Interruption,
+    ) {
         let report = StageReport {
             run: self.id.clone(),
-            task: number,
+            task,
             stage: self.tasks[place].stage,
             attempt: self.tasks[place].attempt,
-            token,
-            outcome: Outcome::Interrupted { reason: why, retry_at: None },
+            token: lease.token,
+            content: None,
+            outcome: Outcome::Interrupted { reason, retry_at: None },
             // Nobody knows what it spent.
             cost: Cost::AtLeast(Usd::ZERO),
             session: None,
@@ -373,8 +389,54 @@ impl Model {
             kept: None,
             retry_at: None,
         };
-        self.ended(now, place, &lease, &report);
+        self.ended(now, place, lease, &report);
+    }
+
+    /// Only what nobody renews, or what is being stopped anyway, can be taken back.
+    pub(super) fn superseded(
+        &mut self,
+        now: Timestamp,
+        task: Option<&TaskId>,
+        number: TaskNo,
+        token: FencingToken,
+    ) -> Answer {
+        let place = task.and_then(|task| self.place(task));
+        let Some(place) = place else { return refused(Stale::UnknownTask) };
+        let (lease, why) = match &self.tasks[place].phase {
+            Phase::Leased(lease) => (lease.clone(), None),
+            Phase::Stopping { lease, why } => (lease.clone(), Some(*why)),
+            Phase::Open
+            | Phase::Deferred { .. }
+            | Phase::Done(_)
+            | Phase::Escalated(_)
+            | Phase::Cancelled => return refused(Stale::NoLease),
+        };
+        if lease.token != token {
+            return refused(Stale::OtherToken { current: lease.token });
+        }
+        if why.is_none() && !self.held.contains(&lease.owner) {
+            return refused(Stale::Renewed);
+        }
+        let why = why.unwrap_or(Interruption::Superseded);
+        self.ended_without(now, place, number, &lease, why);
         Answer::Done
+    }
+
+    pub(super) fn dispatched(
+        &mut self,
+        task: Option<&TaskId>,
+        token: FencingToken,
+        content: &BlobHash,
+    ) -> Answer {
+        let place = task.and_then(|task| self.place(task));
+        let Some(place) = place else { return refused(Stale::UnknownTask) };
+        match self.live(place, token) {
+            Ok(_) => {
+                self.tasks[place].content = Some(content.clone());
+                Answer::Done
+            }
+            Err(why) => refused(why),
+        }
     }
 
     /// Leases past their end are being stopped, closed pools open, waits end.

@@ -10,7 +10,7 @@ mod ends;
 mod fairness;
 mod people;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::sync::Arc;
 
@@ -18,6 +18,7 @@ use crate::command::{Answer, Command, Refusal};
 use crate::engine::{Engine, Specs};
 use crate::event::Stale;
 use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId, TaskNo};
+use crate::lease::HELD;
 use crate::money::Usd;
 use crate::outcome::{Interruption, Restart};
 use crate::pipeline::{AGENTS, GATES, Pipeline, VERIFY};
@@ -26,7 +27,7 @@ use crate::policy::{SchedulingPolicy, TaskGraph};
 use crate::record::{Counts, Extra, Phase, PlanRef, PoolRecord, RunRecord, RunState, TaskRecord};
 use crate::retry::RetryRules;
 use crate::task::TaskSpec;
-use crate::time::{Anchor, ClockReading, Timestamp};
+use crate::time::{Anchor, Timestamp};
 
 /// What the model gives back for a command, before it is known what the engine gave.
 type Given = Result<Answer, Refusal>;
@@ -42,6 +43,8 @@ pub struct Model {
     /// What tasks were made by edits, in order.
     edits: Vec<Arc<TaskSpec>>,
     pools: BTreeMap<PoolName, PoolRecord>,
+    /// Supervisors that do not renew their leases.
+    held: BTreeSet<OwnerId>,
     /// What the policy says of each task.
     ranks: Vec<u64>,
     /// The number of each task in the run.
@@ -60,6 +63,7 @@ impl Model {
             plans: Vec::new(),
             edits: Vec::new(),
             pools: BTreeMap::new(),
+            held: BTreeSet::new(),
             ranks: Vec::new(),
             numbers: Vec::new(),
         }
@@ -158,14 +162,18 @@ impl Model {
                 self.run_mut().budget = *budget;
                 Ok(Answer::Done)
             }
-            Command::OpenDriver { owner, reading, token_floor, ended, .. } => {
-                return self.open(now, owner, reading, *token_floor, ended.as_ref());
-            }
+            Command::OpenDriver { .. } => return self.open(now, command),
             Command::CloseDriver { owner } => self.close(now, owner),
             Command::Claim { owner } => self.nothing(now, owner),
             Command::Report(report) => Ok(self.reported(now, engine.name(report.task), report)),
             Command::IntendMerge { task, token, intent } => {
                 Ok(self.intended(engine.name(*task), *token, intent))
+            }
+            Command::Dispatch { task, token, content } => {
+                Ok(self.dispatched(engine.name(*task), *token, content))
+            }
+            Command::Supersede { task, token } => {
+                Ok(self.superseded(now, engine.name(*task), *task, *token))
             }
             Command::Stopped { task, token } => {
                 Ok(self.stopped(now, engine.name(*task), *task, *token))
@@ -283,25 +291,30 @@ impl Model {
         })
     }
 
-    fn open(
-        &mut self,
-        now: Timestamp,
-        owner: &crate::lease::Owner,
-        reading: &ClockReading,
-        floor: crate::id::FencingToken,
-        ended: Option<&OwnerId>,
-    ) -> Given {
+    fn open(&mut self, now: Timestamp, command: &Command) -> Given {
+        let Command::OpenDriver { owner, reading, ttl, token_floor, ended } = command else {
+            return Ok(Answer::Done);
+        };
+        let is_held = *ttl >= HELD;
+        // A supervisor that calls again keeps what it holds.
+        let calls_again = is_held && self.held.contains(&owner.id);
         let run = self.run_mut();
-        if run.driver.is_some() && run.driver.as_ref() != ended {
+        let calls_again = calls_again && run.driver.as_ref() == Some(&owner.id);
+        if !calls_again && run.driver.is_some() && run.driver.as_ref() != ended.as_ref() {
             return Err(Refusal::DriverRunning(Box::new(owner.clone())));
         }
         let at = run.anchor.as_ref().map_or(now, |anchor| anchor.now(reading).max(now));
         run.driver = Some(owner.id.clone());
         run.anchor = Some(Anchor { reading: reading.clone(), at });
-        run.last_token = run.last_token.max(floor);
+        run.last_token = run.last_token.max(*token_floor);
         run.last_at = at;
         // Whoever held a lease is gone; what it started may not be.
-        self.stop_leases(at, Interruption::OwnerLost, |_| true);
+        self.stop_leases(at, Interruption::OwnerLost, |_| !calls_again);
+        if is_held {
+            self.held.insert(owner.id.clone());
+        } else {
+            self.held.remove(&owner.id);
+        }
         Ok(Answer::Done)
     }
 
@@ -370,6 +383,7 @@ fn new_task(id: &TaskId, at: Timestamp) -> TaskRecord {
         candidate: None,
         intent: None,
         last_token: crate::id::FencingToken(0),
+        content: None,
         settled: Usd::ZERO,
         refused: None,
         spent: Usd::ZERO,

@@ -79,6 +79,8 @@ impl Model {
             | Command::Claim { .. }
             | Command::Report(_)
             | Command::IntendMerge { .. }
+            | Command::Dispatch { .. }
+            | Command::Supersede { .. }
             | Command::Stopped { .. }
             | Command::Edit { .. }
             | Command::Tick

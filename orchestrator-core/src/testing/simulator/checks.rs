@@ -132,6 +132,7 @@ impl Log {
             | EventKind::DriverEnded { .. }
             | EventKind::Stopping { .. }
             | EventKind::Cancelling { .. }
+            | EventKind::Dispatched { .. }
             | EventKind::MergeIntended { .. }
             | EventKind::Due { .. }
             | EventKind::Edited { .. }
@@ -195,7 +196,10 @@ pub(in crate::testing) fn dispatches(engine: &Engine) -> Check {
 pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engine) -> Check {
     let about = match command {
         Command::Report(report) => Some(report.task),
-        Command::IntendMerge { task, .. } | Command::Stopped { task, .. } => Some(*task),
+        Command::IntendMerge { task, .. }
+        | Command::Dispatch { task, .. }
+        | Command::Supersede { task, .. }
+        | Command::Stopped { task, .. } => Some(*task),
         Command::Retry { dependents: true, .. } => return Ok(()),
         Command::Edit { spec, .. } => after.number(&spec.id),
         Command::Retry { task, .. }

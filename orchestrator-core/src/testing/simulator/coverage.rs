@@ -9,7 +9,17 @@ use crate::id::TaskNo;
 /// The phases of a task, and the commands about one.
 const OF_TASKS: (&[&str], &[&str]) = (
     &["open", "deferred", "leased", "stopping", "done", "escalated", "cancelled"],
-    &["report", "intend_merge", "stopped", "retry", "resolve", "cancel", "edit"],
+    &[
+        "report",
+        "intend_merge",
+        "dispatch",
+        "supersede",
+        "stopped",
+        "retry",
+        "resolve",
+        "cancel",
+        "edit",
+    ],
 );
 
 /// The states of a run, and the commands about one.
@@ -66,6 +76,8 @@ fn told(engine: &Engine, command: &Command) -> (Option<TaskNo>, &'static str) {
     match command {
         Command::Report(report) => (Some(report.task), "report"),
         Command::IntendMerge { task, .. } => (Some(*task), "intend_merge"),
+        Command::Dispatch { task, .. } => (Some(*task), "dispatch"),
+        Command::Supersede { task, .. } => (Some(*task), "supersede"),
         Command::Stopped { task, .. } => (Some(*task), "stopped"),
         Command::Retry { task, .. } => (engine.number(task), "retry"),
         Command::Resolve { task, .. } => (engine.number(task), "resolve"),

@@ -260,6 +260,8 @@ struct World {
     now: u64,
     commands: u64,
     pid: u32,
+    /// Whether a supervisor that does not renew its leases drives.
+    is_held: bool,
     greatest_token: FencingToken,
     healed: bool,
     is_told: bool,

@@ -7,7 +7,7 @@ use super::plans::GPU;
 use super::{World, candidate, interrupted};
 use crate::command::{Answer, Command, Grant, Refusal, StageReport};
 use crate::engine::Engine;
-use crate::id::{ChangeId, FencingToken, PoolName, RunId, TaskId, TaskNo};
+use crate::id::{BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, TaskId, TaskNo};
 use crate::money::{Cost, Usd};
 use crate::outcome::{Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::StageKind;
@@ -28,12 +28,18 @@ impl World {
                 }
                 self.check_grant(&before, &grant)?;
                 self.grants.push(grant);
-                Ok(())
+                if self.dice.once_in(3) { self.dispatch(task, token) } else { Ok(()) }
             }
             Ok(Answer::Nothing) => self.check_nothing(&before),
             Ok(other) => Err(format!("a claim was answered {other:?}")),
             Err(refusal) => Err(format!("a claim was refused: {refusal}")),
         }
+    }
+
+    /// The holder says what it hands out.
+    fn dispatch(&mut self, task: TaskNo, token: FencingToken) -> Check {
+        let content = BlobHash::of(&token.0.to_le_bytes());
+        self.must(&Command::Dispatch { task, token, content })
     }
 
     /// P1, P3, P8, P9, P10, P11 at a grant.
@@ -75,6 +81,7 @@ impl World {
                 lease.token == report.token
                     && task.stage == report.stage
                     && task.attempt == report.attempt
+                    && task.content == report.content
             }
             Phase::Open
             | Phase::Deferred { .. }
@@ -99,6 +106,7 @@ impl World {
         let kind =
             self.engine.pipeline(&grant.task).and_then(|p| p.stage(grant.stage)).map(|s| s.kind);
         let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
+        report.content = self.engine.record(grant.number).and_then(|task| task.content);
         if let Some(intent) = &grant.intent
             && self.merged.get(&grant.task) == Some(&intent.merged)
         {
@@ -199,7 +207,8 @@ impl World {
     pub(super) fn answer_amiss(&mut self) -> Check {
         let Some(grant) = self.grants.first().cloned() else { return Ok(()) };
         let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
-        match self.dice.below(4) {
+        match self.dice.below(5) {
+            4 => report.content = Some(BlobHash::of(b"something else")),
             0 => report.stage = report.stage.wrapping_add(1),
             1 => report.attempt += 1,
             2 => report.task = TaskNo(u32::MAX),
@@ -220,7 +229,9 @@ impl World {
         let (phase, token) = (tasks[at].phase.as_str(), tasks[at].last_token);
         let onto = ChangeId::parse("onto").map_err(|err| err.to_string())?;
         let intent = MergeIntent { merged: onto.clone(), onto };
-        let command = match (self.dice.below(3), phase) {
+        let command = match (self.dice.below(5), phase) {
+            (3, _) => Command::Supersede { task: number, token },
+            (4, _) => Command::Dispatch { task: number, token, content: BlobHash::of(b"stray") },
             (0, "leased") | (1, "open" | "deferred" | "done" | "escalated" | "cancelled") => {
                 Command::Stopped { task: number, token }
             }
@@ -280,7 +291,10 @@ impl World {
     pub(super) fn another_driver(&mut self) -> Check {
         let former = self.pid;
         self.pid += 1;
-        let opening = self.opening(None);
+        let mut opening = self.opening(None);
+        if let Command::OpenDriver { owner, .. } = &mut opening {
+            owner.id = OwnerId::parse(&format!("sim/{}", self.pid)).map_err(|e| e.to_string())?;
+        }
         let answer = self.commit(&opening);
         if !matches!(answer, Err(Refusal::DriverRunning(_))) {
             return Err(format!("P1: a second driver was answered {answer:?}"));

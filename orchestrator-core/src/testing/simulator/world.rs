@@ -12,7 +12,7 @@ use super::{HEALED_PLACE, LATER_PLACE, Mode, RULES_PLACE, Simulation, World};
 use crate::command::{Answer, Command, Refusal};
 use crate::engine::{Engine, Settlement};
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId};
-use crate::lease::Owner;
+use crate::lease::{HELD, Owner};
 use crate::pipeline::AGENTS;
 use crate::plan::Plan;
 use crate::record::{Phase, RunState, TaskRecord};
@@ -47,6 +47,7 @@ impl World {
             now: 0,
             commands: 0,
             pid: 1,
+            is_held: false,
             greatest_token: FencingToken(0),
             healed: false,
             is_told,
@@ -65,6 +66,7 @@ impl World {
             rejection_backoff: Duration::from_secs(u64::from(world.dice.below(2)) * 30),
             ..RetryRules::default()
         };
+        world.is_held = world.dice.once_in(4);
         world.begin(rules, plan);
         world
     }
@@ -83,7 +85,8 @@ impl World {
     }
 
     pub(super) fn owner(&self) -> Owner {
-        let id = OwnerId::parse(&format!("sim/{}", self.pid)).expect("a valid id");
+        let name = if self.is_held { "supervisor".to_owned() } else { format!("sim/{}", self.pid) };
+        let id = OwnerId::parse(&name).expect("a valid id");
         let (host, boot_id) = ("sim".to_owned(), "boot".to_owned());
         Owner { id, host, boot_id, pid: self.pid, start_time: 0 }
     }
@@ -93,7 +96,7 @@ impl World {
         Command::OpenDriver {
             owner: self.owner(),
             reading: ClockReading { boot_id, boot_ms: self.now, wall },
-            ttl: Duration::from_secs(3_600),
+            ttl: if self.is_held { HELD } else { Duration::from_secs(3_600) },
             token_floor: FencingToken(0),
             ended,
         }
@@ -194,7 +197,7 @@ impl World {
             13 => self.answer_again(),
             14 => self.pass_time(),
             15 if self.dice.once_in(2) => self.driver_dies(),
-            16 if self.dice.once_in(4) => self.stray(),
+            16 if self.dice.once_in(2) => self.stray(),
             16 => self.person(),
             17 => self.refused_commit(),
             18 if self.dice.once_in(2) => self.clock_jumps_back(),
