@@ -139,8 +139,8 @@ pub enum Command {
         /// Why.
         reason: String,
     },
-    /// Changes what a task is asked to be; it holds from its next grant on. Id, dependencies and
-    /// pipeline stay, and of a task that holds its scope that too.
+    /// Changes what a task is asked to be; it holds from its next grant on. Id and pipeline stay, and
+    /// of a task that holds its scope that too; dependencies change only before the first grant.
     Edit {
         /// The whole specification that the task has then.
         spec: Arc<TaskSpec>,

@@ -168,6 +168,8 @@ mutants! {
         "what depends on a task stays blocked when that is tried again";
     DoneDependencyWaitedFor, "P7", "dask#8702",
         "a new task waits for ever for one that is done";
+    RemovedDependencyStillHeld, "P7", "dask#8702",
+        "a task goes on waiting for one that it does not depend on any more";
     CancelledIsNeverRetried, "P7", "dagster#19490, dagster#30077",
         "what was cancelled is left out when what failed is tried again";
     StopGivesBackTwice, "P8", "solid_queue#761, ninja#962",

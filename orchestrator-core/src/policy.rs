@@ -27,8 +27,7 @@ pub trait SchedulingPolicy: fmt::Debug + Send + Sync {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64>;
 }
 
-/// The tasks of a run and what waits for them, by number: each task has a greater number than those
-/// it depends on.
+/// The tasks of a run and what waits for them, by number.
 #[derive(Debug)]
 pub struct TaskGraph<'a> {
     specs: &'a Specs,
@@ -58,7 +57,13 @@ impl<'a> TaskGraph<'a> {
         number.map(|number| self.specs.spec(number))
     }
 
-    /// The numbers of the tasks that wait for this one, ascending.
+    /// All numbers, each after those of the tasks that it depends on.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<usize> {
+        self.specs.in_order().into_iter().map(|number| number as usize).collect()
+    }
+
+    /// The numbers of the tasks that wait for this one.
     pub fn dependents(&self, number: usize) -> impl Iterator<Item = usize> + 'a {
         let specs = self.specs;
         let number = u32::try_from(number).ok().filter(|number| (*number as usize) < specs.len());
@@ -80,7 +85,7 @@ impl SchedulingPolicy for RemainingPath {
         let sum = known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one));
         let mean = sum.checked_div(known.len() as u64).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
-        for task in (0..graph.len()).rev() {
+        for task in graph.in_order().into_iter().rev() {
             let behind = graph.dependents(task).map(|next| ranks[next]).max();
             let own = estimate(task).unwrap_or(mean);
             ranks[task] = own.saturating_add(behind.unwrap_or(0));

@@ -612,7 +612,7 @@ fn limit_default(pool: &PoolName) -> u32 {
 }
 
 /// A run that was over may have something to do again, or may be over in another way.
-fn reopen(run: &mut RunRecord) {
+pub(super) fn reopen(run: &mut RunRecord) {
     if matches!(run.state, RunState::Completed | RunState::Failed) {
         run.state = RunState::Active;
     }

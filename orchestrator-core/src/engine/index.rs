@@ -326,7 +326,9 @@ impl Engine {
         if was_done != is_done {
             for place in 0.. {
                 let Some(next) = self.specs.dependent(number, place) else { break };
-                self.count_unmet(next, is_done);
+                if self.specs.is_edge(number, next) {
+                    self.count_unmet(next, is_done);
+                }
             }
         }
         if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
@@ -379,7 +381,7 @@ impl Engine {
             let hot = self.table.hot_mut(number);
             (hot.unmet, hot.dead) = (0, 0);
         }
-        for number in all.clone() {
+        for number in self.specs.in_order() {
             let hot = self.table.hot(number);
             let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
             for next in self.specs.dependents(number) {

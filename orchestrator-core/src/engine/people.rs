@@ -1,5 +1,7 @@
 //! What people ask of a run.
 
+use std::collections::BTreeSet;
+
 use super::Engine;
 use super::draft::Draft;
 use super::table::{Kind, View};
@@ -156,15 +158,18 @@ impl Engine {
 
     /// Escalated and cancelled tasks that depend on this one, directly or not.
     fn given_up_behind(&self, task: u32) -> Vec<u32> {
-        let mut behind = std::collections::BTreeSet::from([task]);
-        let mut given_up = Vec::new();
-        // Each has a greater number than those it depends on, so that all before it are known.
-        while let Some(from) = behind.pop_first() {
-            behind.extend(self.specs.dependents(from));
-            let is_given_up = self.table.hot(from).kind().is_dead_end();
-            given_up.extend((is_given_up && from != task).then_some(from));
+        let is_given_up = |other: &u32| self.table.hot(*other).kind().is_dead_end();
+        self.behind(task).into_iter().filter(is_given_up).collect()
+    }
+
+    /// The tasks that depend on this one, directly or not.
+    fn behind(&self, task: u32) -> BTreeSet<u32> {
+        let mut behind = BTreeSet::new();
+        let mut open = vec![task];
+        while let Some(from) = open.pop() {
+            open.extend(self.specs.dependents(from).filter(|to| behind.insert(*to)));
         }
-        given_up
+        behind
     }
 
     /// The task, if no lease of it lives and no merge of it is in doubt.

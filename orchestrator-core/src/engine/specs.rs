@@ -4,7 +4,7 @@
 //! depends on: what is granted together lies together, and whoever goes through the numbers goes
 //! through the graph in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use hashbrown::HashTable;
 
 use super::order::{Following, order};
 use crate::id::{PipelineName, PoolName, TaskId};
+use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
 use crate::plan::{Plan, PlanFault};
 use crate::task::TaskSpec;
@@ -38,6 +39,9 @@ pub(crate) struct Specs {
     edges: Vec<u32>,
     /// Dependents that came with later plans.
     later: BTreeMap<u32, Vec<u32>>,
+    /// Tasks whose dependencies were edited: of the edges to them those count that their
+    /// specification names.
+    rewired: BTreeSet<u32>,
     /// Tasks that were edited.
     amended: BTreeMap<u32, Arc<TaskSpec>>,
 }
@@ -150,17 +154,16 @@ impl Specs {
         self.amended.get(&task).cloned()
     }
 
-    /// What is wrong with this specification in the place of a task's own, which has the same id and
-    /// dependencies.
+    /// What is wrong with this specification in the place of a task's own, which has the same id.
     pub(super) fn faults_of(&self, task: u32, spec: &TaskSpec) -> Vec<PlanFault> {
         let plan = &self.part(task).plan;
         let alone = Plan {
-            tasks: vec![TaskSpec { depends_on: Vec::new(), ..spec.clone() }],
+            tasks: vec![spec.clone()],
             pipelines: plan.pipelines.clone(),
             pools: plan.pools.clone(),
             budget: None,
         };
-        alone.check(&|_| false)
+        alone.check(&|id| *id != spec.id && self.number(id).is_some())
     }
 
     /// Gives a task this specification in the place of its plan's, or that one back.
@@ -174,9 +177,55 @@ impl Specs {
             Some(spec) => self.amended.insert(task, spec),
             None => self.amended.remove(&task),
         };
+        self.rewire(task);
         let number = self.plans.partition_point(|part| part.first <= task) - 1;
         let (plan, spec) = (Arc::clone(&self.plans[number].plan), self.spec(task).clone());
         self.profiles_of[task as usize] = self.profile_for(number, &plan, &spec, class);
+    }
+
+    /// Adds what edges there are to a task after an edit.
+    fn rewire(&mut self, task: u32) {
+        let number = |id| self.number(id);
+        let now: Vec<u32> = self.spec(task).depends_on.iter().filter_map(number).collect();
+        let is_new = |from: &u32| !self.edges_from(*from).any(|to| to == task);
+        let new: Vec<u32> = now.into_iter().filter(is_new).collect();
+        let planned = &self.part(task).plan.tasks[self.places[task as usize] as usize];
+        if planned.depends_on != self.spec(task).depends_on {
+            self.rewired.insert(task);
+        }
+        for from in new {
+            self.later.entry(from).or_default().push(task);
+        }
+    }
+
+    /// Whether this edge counts.
+    pub(super) fn is_edge(&self, from: u32, to: u32) -> bool {
+        self.rewired.is_empty()
+            || is_on(Mutant::RemovedDependencyStillHeld)
+            || !self.rewired.contains(&to)
+            || self.spec(to).depends_on.contains(self.id(from))
+    }
+
+    /// The tasks, each after all that it depends on.
+    pub(crate) fn in_order(&self) -> Vec<u32> {
+        let all = (0_u32..).take(self.len());
+        if self.rewired.is_empty() {
+            return all.collect();
+        }
+        let mut unmet: Vec<usize> =
+            all.clone().map(|task| self.dependencies(task).count()).collect();
+        let mut order: Vec<u32> = all.filter(|task| unmet[*task as usize] == 0).collect();
+        let mut at = 0;
+        while let Some(from) = order.get(at).copied() {
+            at += 1;
+            for to in self.dependents(from) {
+                unmet[to as usize] -= 1;
+                if unmet[to as usize] == 0 {
+                    order.push(to);
+                }
+            }
+        }
+        order
     }
 
     pub(super) fn id(&self, task: u32) -> &TaskId {
@@ -216,13 +265,18 @@ impl Specs {
         at(task as usize)..at(task as usize + 1)
     }
 
-    /// The tasks that wait for this one, ascending.
+    /// The tasks that wait for this one.
     pub(crate) fn dependents(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
+        self.edges_from(task).filter(move |to| self.is_edge(task, *to))
+    }
+
+    /// The edges from a task, whether they count or not.
+    fn edges_from(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
         let later = self.later.get(&task).map(Vec::as_slice).unwrap_or_default();
         self.edges[self.own_dependents(task)].iter().chain(later).copied()
     }
 
-    /// The dependent of this place among those of a task.
+    /// The edge of this place among those from a task, whether it counts or not.
     pub(super) fn dependent(&self, task: u32, place: usize) -> Option<u32> {
         let own = self.own_dependents(task);
         if let Some(next) = self.edges[own.clone()].get(place) {
@@ -389,6 +443,7 @@ impl Specs {
         self.begins.truncate(first as usize);
         self.edges.truncate(edges as usize);
         self.amended.retain(|task, _| *task < first);
+        self.rewired.retain(|task| *task < first);
         self.later.retain(|_, dependents| {
             dependents.retain(|task| *task < first);
             !dependents.is_empty()

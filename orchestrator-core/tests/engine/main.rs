@@ -1,6 +1,7 @@
 //! The engine's rules, one at a time.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
+mod edits;
 mod held;
 mod pipelines;
 

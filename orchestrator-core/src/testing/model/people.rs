@@ -171,7 +171,8 @@ impl Model {
         if record.intent.is_some() {
             return Err(Refusal::MergeInDoubt(spec.id.clone()));
         }
-        let stays = old.depends_on == spec.depends_on
+        let is_rewired = old.depends_on != spec.depends_on;
+        let stays = (!is_rewired || record.dispatches == 0)
             && old.pipeline == spec.pipeline
             && (!record.holds_scope || old.scope == spec.scope);
         if matches!(record.phase, Phase::Done(_)) || held(record) || !stays {
@@ -179,10 +180,10 @@ impl Model {
         }
         let is_in = |plan: &&Arc<Plan>| plan.tasks.iter().any(|task| task.id == spec.id);
         let plan = self.plans.iter().find(is_in).cloned().unwrap_or_default();
-        let task = TaskSpec { depends_on: Vec::new(), ..TaskSpec::clone(spec) };
-        let alone = Plan { tasks: vec![task], budget: None, ..Plan::clone(&plan) };
-        let faults = alone.check(&|_| false);
-        if !faults.is_empty() {
+        let alone = Plan { tasks: vec![TaskSpec::clone(spec)], budget: None, ..Plan::clone(&plan) };
+        let faults = alone.check(&|id| *id != spec.id && self.place(id).is_some());
+        let comes_back = |on: &TaskId| *on == spec.id || self.depends_on(on, &spec.id);
+        if !faults.is_empty() || (is_rewired && spec.depends_on.iter().any(comes_back)) {
             return Err(Refusal::Plan(faults));
         }
         if *old != **spec {
@@ -195,6 +196,9 @@ impl Model {
             self.specs[place] = Arc::new((TaskSpec::clone(spec), pipeline));
             self.edits.push(Arc::clone(spec));
             self.run_mut().plans.push(PlanRef { blob, tasks: 0 });
+            if is_rewired {
+                self.reopen();
+            }
         }
         Ok(Answer::Done)
     }

@@ -69,7 +69,12 @@ impl World {
                 spec.needs.extend(NonZeroU32::new(1 + self.dice.below(3)).map(|many| (gpu, many)));
             }
             5 => spec.timeout = Some(Duration::from_secs(600)),
-            6 => spec.depends_on.clear(),
+            6 if self.dice.once_in(3) => spec.depends_on.clear(),
+            6 => {
+                let others: Vec<TaskId> = self.engine.tasks().map(|task| task.id).collect();
+                let count = u32::try_from(others.len()).unwrap_or(u32::MAX);
+                spec.depends_on.push(others[self.dice.below(count) as usize].clone());
+            }
             _ => spec.needs.clear(),
         }
         Command::Edit { spec: Arc::new(spec), actor, reason }
