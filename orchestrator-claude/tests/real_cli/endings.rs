@@ -19,13 +19,13 @@ use crate::support::{Place, change};
 use crate::{interrupted, set_up};
 
 /// What the record of the stage's first run says.
-fn noted(place: &Place) -> Value {
+pub(crate) fn noted(place: &Place) -> Value {
     let record = std::fs::read_to_string(place.cx.dir.join("run.json")).unwrap();
     serde_json::from_str(&record).unwrap()
 }
 
 /// The class that it names.
-fn class(place: &Place) -> String {
+pub(crate) fn class(place: &Place) -> String {
     noted(place)["class"].as_str().unwrap().to_owned()
 }
 
@@ -34,7 +34,7 @@ fn exit(place: &Place) -> String {
     noted(place)["exit"].as_str().unwrap().to_owned()
 }
 
-fn bash(command: &str) -> Reply {
+pub(crate) fn bash(command: &str) -> Reply {
     Reply::tool("Bash", json!({ "command": command, "description": "d" }))
 }
 
@@ -118,17 +118,31 @@ fn scenes() -> Vec<Scene> {
     ]
 }
 
+/// Plays a scene; nothing when there is no program.
+async fn play(scene: Scene) {
+    let Scene { name, reply, class: expected, expected: is_expected } = scene;
+    let rules = vec![Rule::new(reply)];
+    let Some((place, _api, config)) = set_up(StageKind::Run, name, rules) else { return };
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(class(&place), expected, "{name}: {end:?}");
+    assert!(is_expected(&end.outcome), "{name}: {end:?}");
+    assert!(matches!(end.cost, Cost::Known(_)), "{name}: {end:?}");
+    assert!(place.processes().is_empty(), "{name}");
+}
+
 #[tokio::test]
 async fn every_answer_of_the_service_is_understood() {
-    for Scene { name, reply, class: expected, expected: is_expected } in scenes() {
-        let rules = vec![Rule::new(reply)];
-        let Some((place, _api, config)) = set_up(StageKind::Run, name, rules) else { return };
-        let end = ClaudeRunner::new(config).run(&place.cx).await;
-        assert_eq!(class(&place), expected, "{name}: {end:?}");
-        assert!(is_expected(&end.outcome), "{name}: {end:?}");
-        assert!(matches!(end.cost, Cost::Known(_)), "{name}: {end:?}");
-        assert!(place.processes().is_empty(), "{name}");
+    // Some wait before they try again, and leave the machine to others meanwhile.
+    let mut playing = tokio::task::JoinSet::new();
+    let turns = Arc::new(tokio::sync::Semaphore::new(4));
+    for scene in scenes() {
+        let turns = Arc::clone(&turns);
+        playing.spawn(async move {
+            let _turn = turns.acquire().await;
+            play(scene).await;
+        });
     }
+    playing.join_all().await;
 }
 
 #[tokio::test]

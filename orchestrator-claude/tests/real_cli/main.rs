@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, reason = "a set-up that fails is a failed test")]
 
 mod endings;
+mod limits;
 mod many;
 mod record;
 #[path = "../support/mod.rs"]
@@ -334,7 +335,7 @@ async fn a_conversation_that_is_gone_is_begun_anew() {
 async fn a_service_that_never_answers_is_given_up_at_the_wall_limit() {
     let rules = vec![Rule::new(Reply::hang())];
     let Some((mut place, _api, config)) = set_up(StageKind::Run, "hang", rules) else { return };
-    place.cx.stage.timeout = Duration::from_secs(6);
+    place.cx.stage.timeout = Duration::from_secs(2);
     let begun = Instant::now();
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert!(matches!(end.outcome, Outcome::Rejected { .. }), "{:?}", end.outcome);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Documents;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
 use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner};
@@ -159,7 +160,9 @@ async fn drive(mut config: ClaudeConfig, host: Arc<dyn Host>, plan: &Value) -> D
         observer: Arc::<Recorder>::clone(&recorder),
     };
     let run = RunId::parse("driven").unwrap();
-    let driver = DriverConfig::new(run.clone(), dir.path().join("stages"));
+    let mut driver = DriverConfig::new(run.clone(), dir.path().join("stages"));
+    // What interrupted a stage here is over at once.
+    driver.rules.backoff = Duration::from_millis(1);
     let end = Orchestrator::new(ports, driver)
         .drive(Some(Arc::new(plan)), CancellationToken::new())
         .await
@@ -193,7 +196,107 @@ async fn p10_concurrent_agents_that_spend_until_they_are_stopped_keep_to_the_bud
     assert!(record.spent > Usd::dollars(1), "{}", record.spent);
     assert!(record.spent <= BUDGET, "{} of {BUDGET}", record.spent);
     assert_eq!(record.reserved, Usd::ZERO);
-    assert!(api.requests().len() > 8, "{}", api.requests().len());
+    let asked = api.requests();
+    assert!(asked.len() > 8, "{}", asked.len());
+    // They spent side by side: one asked, another one did, and then the first again.
+    let who: Vec<String> = asked.iter().map(|request| asker(&request.body)).collect();
+    let is_between = |(at, one): (usize, &String)| {
+        let next = who.iter().skip(at + 1).position(|other| other == one);
+        next.is_some_and(|between| between > 0)
+    };
+    assert!(who.iter().enumerate().any(is_between), "{who:?}");
+}
+
+/// The task that a request is for.
+fn asker(body: &Value) -> String {
+    let text = body.to_string();
+    let (_, after) = text.split_once("# Task ").unwrap();
+    after.chars().take_while(char::is_ascii_alphanumeric).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p10_turns_dearer_than_what_is_held_back_pass_the_budget_once_and_are_booked() {
+    let Some(program) = claude() else { return };
+    let command = json!({ "command": "true", "description": "d" });
+    // Each turn costs more than a dollar and a half, and half a dollar is held back of one.
+    let dear = Rule::new(Reply::tool("Bash", command).tokens(400_000, 2_000));
+    let api = LoopbackApi::start(vec![dear]).unwrap();
+    let tasks: Vec<_> = (0..4).map(|n| json!({ "id": format!("t{n}") })).collect();
+    let plan = json!({
+        "tasks": tasks, "budget": 2.0, "pools": { "agents": 2 },
+        "pipelines": { "default": [{ "kind": "run", "cap_usd": 1.0 }] },
+    });
+    let host = Arc::new(VirtualHost::new());
+    let Driven { end, record, .. } = drive(config(program, &api.base_url()), host, &plan).await;
+    assert_eq!(end, RunEnd::Parked(ParkReason::Budget));
+    // Two were under way when the money was gone. Each passed what was reserved for it by one turn,
+    // all of that was booked, and nobody else was started.
+    assert_eq!(api.requests().len(), 2);
+    let turn = Usd(record.spent.0 / 2);
+    assert!(turn > Usd(1_500_000), "{turn}");
+    assert!(record.spent > Usd::dollars(2) && record.reserved == Usd::ZERO, "{}", record.spent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn p10_a_run_that_is_killed_is_booked_at_its_reservation_and_goes_on() {
+    let Some(program) = claude() else { return };
+    let kills = json!({ "command": "kill -KILL $PPID", "description": "d" });
+    let api = LoopbackApi::start(vec![
+        Rule::new(Reply::text("Finished.")).user("Go on with the task"),
+        Rule::new(Reply::tool("Bash", kills)),
+    ])
+    .unwrap();
+    let mut config = config(program, &api.base_url());
+    config.policy = Policy::sandboxed();
+    let plan = json!({
+        "tasks": [{ "id": "one" }], "budget": 3.0,
+        "pipelines": { "default": [{ "kind": "run", "cap_usd": 0.75 }] },
+    });
+    let host = Arc::new(LocalHost::new().unwrap());
+    let Driven { end, record, task, events } = drive(config, host, &plan).await;
+    assert_eq!(end, RunEnd::Completed, "{events:#?}");
+    assert_eq!((task.attempt, task.dispatches, task.rejections), (1, 2, 0));
+    // Little of it was spent, and nobody can know that.
+    let rest = record.spent.minus(Usd(750_000));
+    assert!(Usd::ZERO < rest && rest < Usd(100_000), "{}", record.spent);
+    assert_eq!(record.reserved, Usd::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_reviewer_rejects_goes_back_into_the_conversation_that_made_it() {
+    let Some(program) = claude() else { return };
+    let write = json!({ "file_path": "${cwd}/a.txt", "content": "a\n" });
+    let finding = json!({ "severity": "blocking", "message": "it subtracts" });
+    let reject = json!({ "verdict": "REJECT", "findings": [finding] });
+    let earlier = json!([{ "id": "F1", "met": true, "why": "it adds" }]);
+    let approve = json!({ "verdict": "APPROVE", "findings": [], "earlier": earlier });
+    let api = LoopbackApi::start(vec![
+        Rule::new(Reply::structured(reject)).tool("StructuredOutput").times(1),
+        Rule::new(Reply::structured(approve)).tool("StructuredOutput"),
+        Rule::new(Reply::tool("Write", write)).turn(0),
+        Rule::new(Reply::text("Mended.")).user("it subtracts"),
+        Rule::new(Reply::text("Done.")),
+    ])
+    .unwrap();
+    let plan = json!({
+        "tasks": [{ "id": "one" }],
+        "pipelines": { "default": [
+            { "kind": "run", "cap_usd": 1.0 }, { "kind": "review", "cap_usd": 1.0 },
+        ] },
+    });
+    let host = Arc::new(VirtualHost::new());
+    let Driven { end, task, events, .. } =
+        drive(config(program, &api.base_url()), host, &plan).await;
+    assert_eq!(end, RunEnd::Completed, "{events:#?}");
+    assert_eq!((task.attempt, task.rejections), (2, 1));
+    let asked = api.requests();
+    let is_feedback = |body: &Value| {
+        let text = body["messages"].to_string();
+        text.contains("it subtracts") && text.contains("Go on with the task")
+    };
+    let again = asked.iter().find(|request| is_feedback(&request.body)).unwrap();
+    assert_eq!(again.turn, 2, "both answers of the first attempt are there");
+    assert!(again.body["messages"].to_string().contains("# Task one"), "and its prompt");
 }
 
 /// A name for which the wait after a window reopens is short.
