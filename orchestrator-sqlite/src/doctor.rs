@@ -1,16 +1,18 @@
 //! Examining a file: whether its pages are whole, and whether records and log say the same.
 
+use std::collections::BTreeSet;
+
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
-    BlobHash, Engine, InvalidSnapshot, OwnerRecord, RunId, Seq, Snapshot, Timestamp,
+    BlobHash, Engine, InvalidSnapshot, OwnerRecord, RunId, Snapshot, Timestamp,
 };
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, Row, Transaction};
 
+use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
 use crate::error::read_error;
-use crate::read;
-
-/// How many events are read at a time.
-const PAGE: usize = 10_000;
+use crate::row::Fields;
+use crate::table::SQL;
+use crate::{read, rebuild};
 
 /// What an examination found.
 #[derive(Debug)]
@@ -42,12 +44,19 @@ pub enum FileFault {
         /// The table in which it has no counterpart.
         parent: String,
     },
-    /// Something of a run cannot be read.
+    /// Something of a run cannot be read, or is missing.
     #[error("run `{run}` cannot be read whole")]
     Unreadable {
         /// The run.
         run: RunId,
         /// What, why, and what helps.
+        #[source]
+        cause: StoreError,
+    },
+    /// A run has a name that none can have, so that nobody can ask for it.
+    #[error("a run has no name")]
+    Unnamed {
+        /// Which, why, and what helps.
         #[source]
         cause: StoreError,
     },
@@ -59,16 +68,6 @@ pub enum FileFault {
         /// How.
         #[source]
         cause: InvalidSnapshot,
-    },
-    /// An event is missing.
-    #[error("run `{run}` stands at {seq}, but its log has no event {missing}")]
-    Gap {
-        /// The run.
-        run: RunId,
-        /// Where it stands.
-        seq: Seq,
-        /// The first event that is not there.
-        missing: Seq,
     },
     /// A record is not what the log makes of it.
     #[error("{what} of run `{run}` is not what the log says")]
@@ -82,18 +81,15 @@ pub enum FileFault {
 
 /// Examines all that is in the file.
 pub(crate) fn examine(conn: &mut Connection) -> Result<Health, StoreError> {
-    let mut faults = damage(conn)?;
-    let mut health = Health { runs: read::runs(conn)?, events: 0, faults: Vec::new() };
-    for run in &health.runs {
-        match read::load(conn, run) {
-            Ok(Some(snapshot)) => health.events += examine_run(conn, run, &snapshot, &mut faults),
-            // It was there when the runs were listed, and runs do not vanish.
-            Ok(None) => {}
-            Err(cause) => faults.push(FileFault::Unreadable { run: run.clone(), cause }),
-        }
+    // One state of the file, whatever is committed meanwhile.
+    let tx = read::reading(conn)?;
+    let mut faults = damage(&tx)?;
+    let mut events = 0;
+    let runs = read::runs(&tx)?;
+    for run in &runs {
+        events += examine_run(&tx, run, &mut faults)?;
     }
-    health.faults = faults;
-    Ok(health)
+    Ok(Health { runs, events, faults })
 }
 
 fn damage(conn: &Connection) -> Result<Vec<FileFault>, StoreError> {
@@ -104,6 +100,9 @@ fn damage(conn: &Connection) -> Result<Vec<FileFault>, StoreError> {
         |row: &Row<'_>| Ok(FileFault::Stray { table: text(row, 0)?, parent: text(row, 1)? });
     const STRAYS: &str = r#"SELECT "table", parent FROM pragma_foreign_key_check LIMIT 100"#;
     faults.extend(read::rows(conn, STRAYS, [], stray)?);
+    let unnamed = |row: &Row<'_>| Fields::new("runs", row).parsed::<RunId>();
+    let unnamed = read::unreadable(conn, "SELECT id FROM runs", [], unnamed);
+    faults.extend(unnamed.into_iter().map(|cause| FileFault::Unnamed { cause }));
     Ok(faults)
 }
 
@@ -113,58 +112,60 @@ fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
 
 /// Holds a run's records against its log; returns how many events were read.
 fn examine_run(
-    conn: &mut Connection,
+    tx: &Transaction<'_>,
     run: &RunId,
-    snapshot: &Snapshot,
     faults: &mut Vec<FileFault>,
-) -> u64 {
-    if let Err(cause) = Engine::restore(snapshot) {
-        faults.push(FileFault::Unfit { run: run.clone(), cause });
-        return 0;
+) -> Result<u64, StoreError> {
+    let Some((number, seq)) = read::run_number(tx, run).map_err(read_error)? else { return Ok(0) };
+    let mut unreadable = unreadable_rows(tx, run, number);
+    let loaded = read::load_as_it_is(tx, run, number);
+    let must = rebuild::from_log(tx, run, number, seq);
+    let events = if must.is_ok() { seq.0 } else { 0 };
+    match (loaded, must) {
+        (Ok(Some(snapshot)), must) => {
+            if let Err(cause) = Engine::restore(&snapshot) {
+                faults.push(FileFault::Unfit { run: run.clone(), cause });
+            }
+            match must {
+                Ok(must) => {
+                    let differs = |what| FileFault::Differs { run: run.clone(), what };
+                    faults.extend(differences(&must, &snapshot).into_iter().map(differs));
+                }
+                Err(cause) => unreadable.push(cause),
+            }
+        }
+        (Ok(None), _) => {}
+        (Err(cause), must) => unreadable.extend([Some(cause), must.err()].into_iter().flatten()),
     }
-    match replay(conn, run, snapshot) {
-        Ok(engine) if engine.seq() == snapshot.seq => {
-            let differs = |what| FileFault::Differs { run: run.clone(), what };
-            faults.extend(differences(&engine, snapshot).into_iter().map(differs));
-            engine.seq().0
-        }
-        Ok(engine) => {
-            let (seq, missing) = (snapshot.seq, engine.seq().plus(1));
-            faults.push(FileFault::Gap { run: run.clone(), seq, missing });
-            engine.seq().0
-        }
-        Err(cause) => {
-            faults.push(FileFault::Unreadable { run: run.clone(), cause });
-            0
-        }
-    }
+    // What stops loading is often one of the rows that were named by then.
+    let mut named = BTreeSet::new();
+    unreadable.retain(|cause| named.insert(cause.to_string()));
+    let unreadable = unreadable.into_iter();
+    faults.extend(unreadable.map(|cause| FileFault::Unreadable { run: run.clone(), cause }));
+    Ok(events)
 }
 
-/// An engine that went through the log, up to the snapshot or the first gap.
-fn replay(conn: &mut Connection, run: &RunId, snapshot: &Snapshot) -> Result<Engine, StoreError> {
-    let mut engine = Engine::new(run.clone());
-    for plan in &snapshot.plans {
-        // A plan that is none was found by then.
-        engine.offer_entry(plan);
-    }
-    loop {
-        let page = read::events(conn, run, engine.seq(), PAGE)?;
-        let before = engine.seq();
-        for stored in page {
-            if stored.seq > snapshot.seq || stored.seq != engine.seq().plus(1) {
-                return Ok(engine);
-            }
-            engine.evolve(&stored.event);
-        }
-        if engine.seq() == before {
-            return Ok(engine);
-        }
-    }
+/// Each row of a run that cannot be understood.
+fn unreadable_rows(tx: &Transaction<'_>, run: &RunId, number: i64) -> Vec<StoreError> {
+    const EVENTS: &str = "SELECT seq, body FROM events WHERE run = ?1 ORDER BY seq";
+    const ANSWERS: &str = "SELECT id, answer FROM commands WHERE run = ?1 ORDER BY id";
+    let shared = &mut Shared::default();
+    [
+        read::unreadable(tx, &SQL.run, [run.as_str()], read_run),
+        read::unreadable(tx, &SQL.plans, [number], read_plan),
+        read::unreadable(tx, &SQL.tasks, [number], |row| read_task(row, shared)),
+        read::unreadable(tx, &SQL.pools, [number], read_pool),
+        read::unreadable(tx, &SQL.owners, [number], read_owner),
+        read::unreadable(tx, EVENTS, [number], read::read_event),
+        read::unreadable(tx, ANSWERS, [number], read::read_answer),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The records that differ, by name. When an owner was last seen is no event.
-fn differences(engine: &Engine, stored: &Snapshot) -> Vec<String> {
-    let Some(replayed) = engine.snapshot() else { return vec!["the record".to_owned()] };
+fn differences(replayed: &Snapshot, stored: &Snapshot) -> Vec<String> {
     let untouched = |owner: &OwnerRecord| OwnerRecord { touched_at: Timestamp(0), ..owner.clone() };
     let mut found = Vec::new();
     if replayed.run != stored.run {

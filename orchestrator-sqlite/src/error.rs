@@ -1,15 +1,33 @@
 //! What an error of SQLite means to the caller of a store.
 
 use std::error::Error;
+use std::fmt::Display;
 
 use orchestrator_core::port::{CommitError, StoreError};
 use rusqlite::ErrorCode;
 
 use crate::worker::Gone;
 
-/// What helps when rows cannot be understood.
-pub(crate) const REMEDY_ROW: &str = "write the records anew from the log (`SqliteStore::repair`), restore a backup, or put the row \
-     right with the `sqlite3` shell (see docs/SCHEMA.md)";
+/// What helps when a row of a table cannot be understood.
+fn remedy(table: &str) -> &'static str {
+    match table {
+        "events" => {
+            "the run goes on without it; to have it again restore a backup, or put it right with the \
+             `sqlite3` shell (see docs/SCHEMA.md)"
+        }
+        "commands" => {
+            "the command was carried out, and the log says what it did; to have its answer again \
+             restore a backup"
+        }
+        "blobs" => "restore a backup, or put back the bytes that have this SHA-256",
+        _ => {
+            "have the record written anew from the log (`cargo run --example store -- repair FILE`, \
+             or `SqliteStore::repair`), restore a backup, or put the value right with the `sqlite3` \
+             shell (see docs/SCHEMA.md)"
+        }
+    }
+}
+
 const REMEDY_FILE: &str = "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
 
 /// What kind of failure an error is.
@@ -74,8 +92,14 @@ pub(crate) fn end_error(err: rusqlite::Error) -> CommitError {
     }
 }
 
-pub(crate) fn corrupt(place: String, cause: impl Error + Send + Sync + 'static) -> StoreError {
-    StoreError::Corrupt { place, remedy: REMEDY_ROW.to_owned(), cause: Box::new(cause) }
+/// Something of a table cannot be understood.
+pub(crate) fn corrupt(
+    table: &str,
+    row: impl Display,
+    cause: impl Error + Send + Sync + 'static,
+) -> StoreError {
+    let place = format!("table `{table}`, {row}");
+    StoreError::Corrupt { place, remedy: remedy(table).to_owned(), cause: Box::new(cause) }
 }
 
 impl From<Gone> for StoreError {

@@ -30,6 +30,7 @@ mod place;
 #[cfg(test)]
 mod quiet;
 mod read;
+mod rebuild;
 mod repair;
 mod row;
 mod schema;

@@ -9,7 +9,6 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use orchestrator_core::port::CommitError;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
 use tracing::{debug, warn};
 
@@ -160,10 +159,19 @@ pub(crate) fn mark_copy(conn: &Connection) -> rusqlite::Result<()> {
      a break since: end that program",
     .log.display()
 )]
-struct LogFull {
+pub(crate) struct LogFull {
     log: PathBuf,
     bytes: u64,
     max: u64,
+}
+
+/// How much a write brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    Any,
+    /// A sign of life: a page or two. Some room is left for these when there is none for commits, so
+    /// that leases live on until the reader has ended.
+    Small,
 }
 
 /// The log of the file that one connection writes to.
@@ -203,14 +211,19 @@ impl Log {
         fs::metadata(&self.path).map_or(0, |log| log.len())
     }
 
-    /// Before a commit: keeps the log from growing for ever while somebody reads without a break.
-    pub(crate) fn make_room(&mut self, conn: &Connection) -> Result<(), CommitError> {
+    /// Before a write of this size: keeps the log from growing for ever while somebody reads without
+    /// a break.
+    pub(crate) fn make_room(&mut self, conn: &Connection, size: Size) -> Result<(), LogFull> {
         let bytes = self.bytes();
         if bytes <= self.fold_from() {
             self.has_warned = false;
             return Ok(());
         }
-        let is_full = bytes > self.bytes_max;
+        let max = match size {
+            Size::Any => self.bytes_max,
+            Size::Small => self.bytes_max.saturating_add(self.bytes_max / 16),
+        };
+        let is_full = bytes > max;
         if !is_full && self.folded.is_some_and(|last| last.elapsed() < FOLD_EVERY) {
             return Ok(());
         }
@@ -222,11 +235,10 @@ impl Log {
             let log = self.path.display();
             warn!(%log, bytes, "a program that reads keeps the store's log from getting shorter");
         }
-        if bytes <= self.bytes_max {
+        if bytes <= max {
             return Ok(());
         }
-        let (log, max) = (self.path.clone(), self.bytes_max);
-        Err(CommitError::Full(Box::new(LogFull { log, bytes, max })))
+        Err(LogFull { log: self.path.clone(), bytes, max })
     }
 
     /// Folds the log into the file and cuts it, if readers let go of it in time.

@@ -42,7 +42,8 @@ pub struct SqliteOptions {
     /// use it beside.
     pub exclusive: bool,
     /// How large the write-ahead log may get. It grows only while somebody reads without a break;
-    /// over this limit commits answer that there is no room, until that reader has ended.
+    /// over this limit commits answer that there is no room, and other writes that the store is
+    /// busy, until that reader has ended. Renewals of leases may go a sixteenth further.
     pub log_bytes_max: u64,
 }
 

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, par
 
 use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
 use crate::error::{corrupt, read_error};
+use crate::rebuild;
 use crate::row::Fields;
 use crate::table::{SQL, TASKS};
 use crate::worker::Gone;
@@ -25,13 +26,16 @@ struct Altered {
 /// Something is not there that must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the row is missing")]
-struct NoRow;
+pub(crate) struct NoRow;
 
 /// For how many tasks memory is taken before they are read: whoever made the file may say anything.
 const TASKS_AT_ONCE_MAX: usize = 2_000_000;
 
+/// How many rows of a table are named that cannot be understood.
+const UNREADABLE_MAX: usize = 100;
+
 /// Opens a transaction in which all reads see one state.
-fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
+pub(crate) fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreError> {
     if !conn.is_autocommit() {
         // One that failed as it began or ended would show the same state for ever.
         conn.execute_batch("ROLLBACK").map_err(read_error)?;
@@ -52,6 +56,24 @@ pub(crate) fn rows<T>(
         Ok(())
     })?;
     Ok(all)
+}
+
+/// What keeps the rows of a statement from being understood, up to a number of them.
+pub(crate) fn unreadable<T>(
+    conn: &Connection,
+    sql: &str,
+    params: impl Params,
+    mut read: impl FnMut(&Row<'_>) -> Result<T, StoreError>,
+) -> Vec<StoreError> {
+    let mut all = Vec::new();
+    let end = each_row(conn, sql, params, |row| {
+        if all.len() < UNREADABLE_MAX {
+            all.extend(read(row).err());
+        }
+        Ok(())
+    });
+    all.extend(end.err());
+    all
 }
 
 fn each_row(
@@ -77,21 +99,36 @@ pub(crate) fn run_number(conn: &Connection, run: &RunId) -> rusqlite::Result<Opt
 
 pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot>, StoreError> {
     let tx = reading(conn)?;
-    let Some((number, _)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
-    let Some((seq, run)) = run_record(&tx, run, number)? else { return Ok(None) };
-    let plans = run.plans.iter().map(|plan| plan_blob(&tx, number, plan));
+    let Some((number, seq)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
+    match load_as_it_is(&tx, run, number) {
+        // What the log knows too stops nobody.
+        Err(unreadable @ StoreError::Corrupt { .. }) => {
+            rebuild::snapshot(&tx, run, number, seq, unreadable).map(Some)
+        }
+        loaded => loaded,
+    }
+}
+
+/// Reads a run whose rows can all be understood.
+pub(crate) fn load_as_it_is(
+    tx: &Transaction<'_>,
+    run: &RunId,
+    number: i64,
+) -> Result<Option<Snapshot>, StoreError> {
+    let Some((seq, run)) = run_record(tx, run, number)? else { return Ok(None) };
+    let plans = run.plans.iter().map(|plan| plan_blob(tx, number, plan));
     let plans: Vec<_> = plans.collect::<Result<_, _>>()?;
     // The plans of a large run are large too, and their hashes take a good part of the time.
     let check = || plans.iter().zip(&run.plans).try_for_each(check_plan);
     let (tasks, checked) = thread::scope(|scope| {
         let checking = thread::Builder::new().spawn_scoped(scope, check);
-        let tasks = all_tasks(&tx, number);
+        let tasks = all_tasks(tx, number);
         // Where there is no thread to be had, this one does both.
         (tasks, checking.map_or_else(|_| Ok(check()), ScopedJoinHandle::join))
     });
     let tasks = tasks?;
     checked.map_err(|_| StoreError::Unavailable(Box::new(Gone)))??;
-    let (pools, owners) = (pools(&tx, number)?, owners(&tx, number)?);
+    let (pools, owners) = (pools(tx, number)?, owners(tx, number)?);
     Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
 }
 
@@ -109,8 +146,8 @@ fn all_tasks(conn: &Connection, run: i64) -> Result<Vec<TaskRecord>, StoreError>
         let (found, task) = read_task(row, &mut shared)?;
         let expected = tasks.len();
         if usize::try_from(found) != Ok(expected) {
-            let place = format!("table `{}`, the row with place {expected}", TASKS.name);
-            return Err(corrupt(place, NoRow));
+            let row = format_args!("the row with place {expected}");
+            return Err(corrupt(TASKS.name, row, NoRow));
         }
         tasks.push(task);
         Ok(())
@@ -143,9 +180,13 @@ pub(crate) fn header(
     run: &RunId,
 ) -> Result<Option<(Seq, RunRecord)>, StoreError> {
     let tx = reading(conn)?;
-    match run_number(&tx, run).map_err(read_error)? {
-        Some((number, _)) => run_record(&tx, run, number),
-        None => Ok(None),
+    let Some((number, seq)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
+    match run_record(&tx, run, number) {
+        Err(unreadable @ StoreError::Corrupt { .. }) => {
+            let record = rebuild::run_record(&tx, run, number, seq, unreadable)?;
+            Ok(Some((seq, record)))
+        }
+        read => read,
     }
 }
 
@@ -181,10 +222,13 @@ pub(crate) fn events_within(
                        WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
     let after = i64::try_from(after.0).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    rows(conn, SQL, params![run.as_str(), after, limit], |row| {
-        let fields = &mut Fields::new("events", row);
-        Ok(StoredEvent { seq: Seq(fields.u64()?), event: fields.json()? })
-    })
+    rows(conn, SQL, params![run.as_str(), after, limit], read_event)
+}
+
+/// An event, of its position and its body.
+pub(crate) fn read_event(row: &Row<'_>) -> Result<StoredEvent, StoreError> {
+    let fields = &mut Fields::new("events", row);
+    Ok(StoredEvent { seq: Seq(fields.u64()?), event: fields.json()? })
 }
 
 /// Reads events as they are stored, understood or not.
@@ -251,12 +295,12 @@ fn check_blob(bytes: &[u8], hash: &BlobHash) -> Result<(), StoreError> {
     if found == *hash {
         return Ok(());
     }
-    Err(corrupt(format!("table `blobs`, row `{hash}`, column `bytes`"), Altered { found }))
+    Err(corrupt("blobs", format_args!("row `{hash}`, column `bytes`"), Altered { found }))
 }
 
 fn plan_blob(conn: &Connection, run: i64, plan: &PlanRef) -> Result<Vec<u8>, StoreError> {
-    let place = || format!("table `blobs`, row `{}`", plan.blob);
-    unchecked_blob(conn, run, &plan.blob)?.ok_or_else(|| corrupt(place(), NoRow))
+    let row = format_args!("row `{}`", plan.blob);
+    unchecked_blob(conn, run, &plan.blob)?.ok_or_else(|| corrupt("blobs", row, NoRow))
 }
 
 fn check_plan((bytes, plan): (&Vec<u8>, &PlanRef)) -> Result<(), StoreError> {
@@ -270,16 +314,21 @@ pub(crate) fn answer(
 ) -> Result<Option<Answer>, StoreError> {
     const SQL: &str = "SELECT commands.id, answer FROM commands JOIN runs USING (run) \
                        WHERE runs.id = ?1 AND commands.id = ?2";
-    let mut found = rows(conn, SQL, [run.as_str(), command.as_str()], |row| {
-        let fields = &mut Fields::new("commands", row);
-        fields.text()?;
-        fields.json()
-    })?;
-    Ok(found.pop())
+    Ok(rows(conn, SQL, [run.as_str(), command.as_str()], read_answer)?.pop())
 }
 
-pub(crate) fn runs(conn: &mut Connection) -> Result<Vec<RunId>, StoreError> {
-    rows(conn, "SELECT id FROM runs ORDER BY id", [], |row| Fields::new("runs", row).parsed())
+/// An answer, of its command's name and the answer.
+pub(crate) fn read_answer(row: &Row<'_>) -> Result<Answer, StoreError> {
+    let fields = &mut Fields::new("commands", row);
+    fields.parsed::<CommandId>()?;
+    fields.json()
+}
+
+/// The runs whose names are names; others cannot be asked for.
+pub(crate) fn runs(conn: &Connection) -> Result<Vec<RunId>, StoreError> {
+    const SQL: &str = "SELECT id FROM runs ORDER BY id";
+    let names = rows(conn, SQL, [], |row| Ok(Fields::new("runs", row).parsed::<RunId>().ok()))?;
+    Ok(names.into_iter().flatten().collect())
 }
 
 /// Where a run stands.

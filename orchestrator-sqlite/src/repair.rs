@@ -1,38 +1,18 @@
 //! Writing records anew from the log: what the log says is what they must be.
 
-use std::sync::Arc;
-
 use orchestrator_core::port::StoreError;
-use orchestrator_core::{
-    Engine, EventKind, OwnerRecord, Plan, RunId, Seq, Snapshot, TaskRecord, Timestamp,
-};
+use orchestrator_core::{OwnerRecord, RunId, Snapshot, TaskRecord};
 use rusqlite::{Connection, Transaction, params};
 
-use crate::codec::{Shared, read_task};
-use crate::error::{corrupt, end_error, read_error};
-use crate::read;
-use crate::table::SQL;
-use crate::write;
-
-/// How many events are read at a time.
-const PAGE: usize = 10_000;
-
-/// The log cannot say what the records must be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-enum NoLog {
-    #[error("the event is missing")]
-    Gap,
-    #[error("the log makes no run")]
-    Nothing,
-}
+use crate::error::{end_error, read_error};
+use crate::{read, rebuild, write};
 
 /// Writes each record that is not what the log says anew; the names of those.
 pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
     let tx = write::writing(conn).map_err(read_error)?;
     let known = read::run_number(&tx, run).map_err(read_error)?;
     let Some((number, seq)) = known else { return Ok(Vec::new()) };
-    let engine = replay(&tx, run, number, seq)?;
-    let must = engine.snapshot().ok_or_else(|| log_fault(Seq(1), NoLog::Nothing))?;
+    let must = rebuild::from_log(&tx, run, number, seq)?;
     let mut mended = Vec::new();
     mend_run(&tx, number, &must, &mut mended)?;
     mend_tasks(&tx, number, &must.tasks, &mut mended)?;
@@ -40,38 +20,6 @@ pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, 
     mend_owners(&tx, number, &must.owners, &mut mended)?;
     tx.commit().map_err(|err| StoreError::Unavailable(Box::new(end_error(err))))?;
     Ok(mended)
-}
-
-fn log_fault(at: Seq, cause: NoLog) -> StoreError {
-    corrupt(format!("table `events`, row `{at}`"), cause)
-}
-
-/// An engine that went through the whole log.
-fn replay(conn: &Connection, run: &RunId, number: i64, end: Seq) -> Result<Engine, StoreError> {
-    let mut engine = Engine::new(run.clone());
-    while engine.seq() < end {
-        let page = read::events_within(conn, run, engine.seq(), PAGE)?;
-        let next = engine.seq().plus(1);
-        if page.first().is_none_or(|stored| stored.seq != next) {
-            return Err(log_fault(next, NoLog::Gap));
-        }
-        for stored in page {
-            let next = engine.seq().plus(1);
-            if stored.seq != next {
-                return Err(log_fault(next, NoLog::Gap));
-            }
-            if let EventKind::PlanAdded { plan: hash, .. } = &stored.event.kind
-                && let Some(bytes) = read::checked_blob(conn, number, hash)?
-            {
-                let place = || format!("table `blobs`, row `{hash}`, column `bytes`");
-                let plan: Plan =
-                    serde_json::from_slice(&bytes).map_err(|err| corrupt(place(), err))?;
-                engine.offer(Arc::new(plan));
-            }
-            engine.evolve(&stored.event);
-        }
-    }
-    Ok(engine)
 }
 
 fn mend_run(
@@ -102,14 +50,9 @@ fn mend_tasks(
     let mut is_there = vec![false; must.len()];
     for place in places {
         let at = usize::try_from(place).ok().filter(|at| *at < must.len());
-        let same = |expected: &TaskRecord| {
-            let read = read::rows(tx, &SQL.task_at, params![number, place], |row| {
-                read_task(row, &mut Shared::default())
-            });
-            read.is_ok_and(|found| found.first().is_some_and(|(_, found)| found == expected))
-        };
+        let found = rebuild::task_at(tx, number, place);
         match at.and_then(|at| Some((at, must.get(at)?))) {
-            Some((at, expected)) if same(expected) => {
+            Some((at, expected)) if found.as_ref() == Some(expected) => {
                 is_there.iter_mut().skip(at).take(1).for_each(|there| *there = true);
             }
             // All that is wrong goes first, or else two that have each other's names could not be
@@ -145,8 +88,7 @@ fn mend_pools(
     Ok(())
 }
 
-/// When an owner was last seen stands in no event: the later of what is there and what the log says
-/// is kept.
+/// When an owner was last seen is no matter of the log.
 fn mend_owners(
     tx: &Transaction<'_>,
     number: i64,
@@ -163,12 +105,7 @@ fn mend_owners(
     if found.is_ok_and(|found| same(&found)) {
         return Ok(());
     }
-    let touched = must.iter().map(|record| {
-        let touched = read::touched_at(tx, number, record.owner.id.as_str());
-        let touched = touched.ok().flatten().unwrap_or(0);
-        OwnerRecord { touched_at: record.touched_at.max(Timestamp(touched)), ..record.clone() }
-    });
-    let touched: Vec<OwnerRecord> = touched.collect();
+    let touched = rebuild::touched(tx, number, must.to_vec());
     tx.execute("DELETE FROM owners WHERE run = ?1", [number]).map_err(read_error)?;
     for record in &touched {
         write::put_owner(tx, number, record).map_err(read_error)?;

@@ -157,7 +157,7 @@ impl<'row> Fields<'row> {
             Ok(ValueRef::Integer(number)) => number.to_string(),
             Ok(ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_)) | Err(_) => "?".to_owned(),
         };
-        corrupt(format!("table `{}`, row `{row}`, column `{column}`", self.table), cause)
+        corrupt(self.table, format_args!("row `{row}`, column `{column}`"), cause)
     }
 }
 

@@ -231,6 +231,6 @@ impl Store for SqliteStore {
     }
 
     async fn runs(&self) -> Result<Vec<RunId>, StoreError> {
-        self.reader.run(read::runs).await?
+        self.reader.run(|conn| read::runs(conn)).await?
     }
 }

@@ -5,7 +5,7 @@ use orchestrator_core::{Answer, CommandId, OwnerId, RunId, Seq, Timestamp};
 use rusqlite::Connection;
 
 use crate::error::read_error;
-use crate::log::Log;
+use crate::log::{Log, Size};
 use crate::owner::Claim;
 use crate::place::{Displaced, FilePlace};
 use crate::{repair, write};
@@ -38,7 +38,8 @@ impl Writer {
     pub(crate) fn commit(&mut self, run: &RunId, commit: &Commit) -> Result<Seq, CommitError> {
         let displaced = |err| CommitError::Failed(StoreError::Unavailable(Box::new(err)));
         self.check().map_err(displaced)?;
-        self.log.make_room(&self.conn)?;
+        let full = |full| CommitError::Full(Box::new(full));
+        self.log.make_room(&self.conn, Size::Any).map_err(full)?;
         let seq = write::commit(&mut self.conn, run, commit)?;
         self.log.mark(&mut self.conn);
         Ok(seq)
@@ -58,22 +59,26 @@ impl Writer {
         owner: &OwnerId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        self.change(|conn| write::touch(conn, run, owner, now).map_err(read_error))
+        self.change(Size::Small, |conn| write::touch(conn, run, owner, now).map_err(read_error))
     }
 
     pub(crate) fn prune(&mut self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
-        self.change(|conn| write::prune(conn, run, up_to).map_err(read_error))
+        self.change(Size::Any, |conn| write::prune(conn, run, up_to).map_err(read_error))
     }
 
     pub(crate) fn repair(&mut self, run: &RunId) -> Result<Vec<String>, StoreError> {
-        self.change(|conn| repair::repair(conn, run))
+        self.change(Size::Any, |conn| repair::repair(conn, run))
     }
 
     fn change<T>(
         &mut self,
+        size: Size,
         write: impl FnOnce(&mut Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.check().map_err(|err| StoreError::Unavailable(Box::new(err)))?;
+        // Who reads without a break holds the store, and is gone at some time.
+        let full = |full| StoreError::Busy(Box::new(full));
+        self.log.make_room(&self.conn, size).map_err(full)?;
         let done = write(&mut self.conn)?;
         self.log.mark(&mut self.conn);
         Ok(done)

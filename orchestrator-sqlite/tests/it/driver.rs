@@ -12,9 +12,9 @@ use orchestrator_core::{
     DriverConfig, Orchestrator, Outcome, Phase, Plan, Ports, RunEnd, RunError, StageEnd, StageKind,
     TaskSpec, VerifyCommand,
 };
-use orchestrator_sqlite::FileFault;
 use tokio_util::sync::CancellationToken;
 
+use crate::mending::chain;
 use crate::support::{TempStore, run};
 
 /// Ten tasks: the second asks a question, which blocks the next one; each other fails its first
@@ -123,7 +123,7 @@ async fn the_doctor_names_what_is_wrong() {
         (
             "UPDATE events SET seq = -7 WHERE seq = 7",
             "UPDATE events SET seq = 7 WHERE seq = -7",
-            "but its log has no event 7",
+            "table `events`, row `7`",
         ),
         (
             "UPDATE tasks SET id = 'x' WHERE id = 't4'",
@@ -146,7 +146,7 @@ async fn the_doctor_names_what_is_wrong() {
             .unwrap();
         shell.execute_batch(spoil).unwrap();
         let faults = store.doctor().await.unwrap().faults;
-        let said: Vec<_> = faults.iter().map(FileFault::to_string).collect();
+        let said: Vec<_> = faults.iter().map(|fault| chain(fault)).collect();
         assert!(said.iter().any(|line| line.contains(expected)), "{spoil}: {said:?}");
         shell.execute_batch(mend).unwrap();
         let faults = store.doctor().await.unwrap().faults;

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use orchestrator_core::Seq;
-use orchestrator_core::port::{CommitError, Store as _};
+use orchestrator_core::port::{CommitError, Store as _, StoreError};
+use orchestrator_core::testing::conformance::samples::owner_id;
+use orchestrator_core::{Seq, Timestamp};
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 
@@ -49,6 +50,44 @@ async fn a_reader_that_never_ends_stops_commits_at_the_limit_and_costs_nothing_w
     at = store.commit(&run(), &stamped(at)).await.unwrap();
     assert!(log_bytes(&fixture) <= MIB / 4 + COMMIT_BYTES, "{}", log_bytes(&fixture));
     assert_eq!(assert_whole(&store).await, at);
+}
+
+/// Commits are not all that is written. Small writes go a little further than others, and no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn touches_pruning_and_repairs_are_held_to_the_limit_too() {
+    let fixture = TempStore::new();
+    let store = open(&fixture, MIB, Duration::from_millis(20)).await;
+    let mut at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    let reader = fixture.shell();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    while let Ok(seq) = store.commit(&run(), &stamped(at)).await {
+        at = seq;
+    }
+    for refused in [store.prune(&run(), at).await, store.repair(&run()).await.map(drop)] {
+        let Err(StoreError::Busy(cause)) = refused else { panic!("{refused:?}") };
+        assert!(cause.to_string().contains("end that program"), "{cause}");
+    }
+    let mut touches = 0;
+    let refused = loop {
+        touches += 1;
+        let now = Timestamp(1_000_000 + touches);
+        if let Err(err) = store.touch(&run(), &owner_id("o"), now).await {
+            break err;
+        }
+        assert!(log_bytes(&fixture) <= MIB + MIB / 8, "{}", log_bytes(&fixture));
+    };
+    assert!(touches > 5, "leases live on for a while: {touches}");
+    assert!(
+        matches!(&refused, StoreError::Busy(cause) if cause.to_string().contains("run.db-wal"))
+    );
+
+    reader.execute_batch("ROLLBACK").unwrap();
+    store.touch(&run(), &owner_id("o"), Timestamp(2_000_000)).await.unwrap();
+    store.prune(&run(), Seq(1)).await.unwrap();
+    at = store.commit(&run(), &stamped(at)).await.unwrap();
+    let loaded = store.load(&run()).await.unwrap().unwrap();
+    assert_eq!(loaded.seq, at);
+    assert_eq!(loaded.owners.first().map(|owner| owner.touched_at), Some(Timestamp(2_000_000)));
 }
 
 /// Readers of which each begins before the last one ends keep SQLite by itself from ever beginning

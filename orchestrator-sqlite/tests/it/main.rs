@@ -10,6 +10,7 @@ mod file;
 mod formats;
 mod full;
 mod growth;
+mod mending;
 mod owners;
 mod processes;
 mod shell;
