@@ -6,32 +6,48 @@
 //! store_conformance!(MemoryStore::new());
 //! ```
 //!
+//! Some checks need trouble that only the fixture can make, a full disk say: a fixture that says how
+//! ([`StoreFixture::trouble`]) has them made, one that does not is told what was not tried.
+//!
 //! A store that outlives its process runs the second part too, in which real processes write, race
 //! and are killed: see [`store_process_conformance!`](crate::store_process_conformance).
 //!
 //! The macros need `tokio` with the features `macros` and `rt-multi-thread` among the dev
 //! dependencies. Each check is a plain function too, which panics when the store does not conform.
 
+mod clocks;
 mod commits;
 mod faults;
 mod processes;
 mod reads;
 pub mod samples;
 pub mod stamped;
+mod troubles;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use self::{commits::*, faults::*, processes::*, reads::*};
+pub use self::{clocks::*, commits::*, faults::*, processes::*, reads::*, troubles::*};
 use crate::memory::MemoryStore;
-use crate::port::Store;
+use crate::port::{Cause, Store};
 
 /// A store to be checked, fresh and without runs; dropping it cleans up.
 #[async_trait]
 pub trait StoreFixture: Send + Sync {
     /// Opens one more handle on the same store.
     async fn open(&self) -> Arc<dyn Store>;
+
+    /// Opens one more handle, or gives the reason why that is refused in a trouble.
+    async fn try_open(&self) -> Result<Arc<dyn Store>, Cause> {
+        Ok(self.open().await)
+    }
+
+    /// Begins a trouble or ends it; `false` when this fixture has no way to make it, and the check
+    /// of it prints that it was not tried.
+    async fn trouble(&self, _trouble: Trouble, _is_on: bool) -> bool {
+        false
+    }
 }
 
 #[async_trait]
@@ -81,6 +97,13 @@ macro_rules! store_conformance {
             a_commit_whose_answer_is_lost_is_settled_by_its_command,
             faults_at_many_calls_leave_each_commit_there_once,
             a_commit_that_nobody_waits_for_any_more_is_whole_or_not_there,
+            of_many_touches_the_latest_stands,
+            clocks_that_go_back_take_no_run_back,
+            a_store_that_may_only_be_read_is_not_written,
+            a_full_store_loses_nothing_and_goes_on_when_there_is_room,
+            a_commit_that_fails_in_its_middle_leaves_nothing,
+            an_older_format_is_brought_to_the_present_one_with_all_that_is_in_it,
+            a_newer_format_is_refused_unharmed,
         }
     };
     (@checks $fixture:expr; $($check:ident,)+) => {
