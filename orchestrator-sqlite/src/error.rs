@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 
 use orchestrator_core::port::{CommitError, StoreError};
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi};
 
 use crate::worker::Gone;
 
@@ -42,6 +42,11 @@ pub(crate) enum Failure {
 }
 
 pub(crate) fn failure(err: &rusqlite::Error) -> Failure {
+    // SQLite tells only of a disk without room, and not of a quota or a limit that was reached.
+    let took_nothing = ffi::SQLITE_IOERR_WRITE;
+    if err.sqlite_error().is_some_and(|err| err.extended_code == took_nothing) {
+        return Failure::Full;
+    }
     match err.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Failure::Busy,
         Some(ErrorCode::DiskFull) => Failure::Full,
@@ -80,7 +85,7 @@ pub(crate) fn write_error(err: rusqlite::Error) -> CommitError {
 
 /// An error of `COMMIT` itself.
 ///
-/// A busy or full store wrote no whole commit record to its log. After anything else, a failed sync
+/// A busy or full store wrote no whole commit record to its log, of which that is the end. After anything else, a failed sync
 /// say, the record may be in the file and count once the log is read anew.
 pub(crate) fn end_error(err: rusqlite::Error) -> CommitError {
     match failure(&err) {

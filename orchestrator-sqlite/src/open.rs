@@ -45,11 +45,14 @@ pub struct SqliteOptions {
     /// over this limit commits answer that there is no room, and other writes that the store is
     /// busy, until that reader has ended. Renewals of leases may go a sixteenth further.
     pub log_bytes_max: u64,
+    /// How large the file may get, its log apart. A commit that would make it larger answers that
+    /// there is no room; what is there stays readable.
+    pub file_bytes_max: u64,
 }
 
 impl SqliteOptions {
     /// Commits are on disk when they return and wait up to 10 seconds for others; the file is on a
-    /// disk of this host, has any number of owners, and a log of up to 4 GiB.
+    /// disk of this host, has any number of owners, a log of up to 4 GiB, and any size.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -58,6 +61,7 @@ impl SqliteOptions {
             network_disk: false,
             exclusive: false,
             log_bytes_max: 4 * 1024 * 1024 * 1024,
+            file_bytes_max: u64::MAX,
         }
     }
 
@@ -90,6 +94,13 @@ impl SqliteOptions {
     #[must_use]
     pub const fn with_exclusive(mut self, exclusive: bool) -> Self {
         self.exclusive = exclusive;
+        self
+    }
+
+    /// With a file of at most so many bytes, or of the size that it has by then.
+    #[must_use]
+    pub const fn with_file_bytes_max(mut self, file_bytes_max: u64) -> Self {
+        self.file_bytes_max = file_bytes_max;
         self
     }
 
@@ -348,6 +359,7 @@ fn set_up(
     conn.pragma_update(None, "trusted_schema", false).map_err(explain)?;
     conn.pragma_update(None, "cache_size", -CACHE_KIB).map_err(explain)?;
     log.set_up(conn).map_err(explain)?;
+    limit_file(conn, options.file_bytes_max).map_err(explain)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     let (before, found) = schema::migrate(conn).map_err(explain)?;
     if found > schema::VERSION {
@@ -357,6 +369,13 @@ fn set_up(
         log.mark(conn);
     }
     Ok(())
+}
+
+fn limit_file(conn: &Connection, bytes_max: u64) -> rusqlite::Result<()> {
+    let page: u32 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
+    // More pages than SQLite can count are no limit.
+    let Ok(pages) = u32::try_from(bytes_max / u64::from(page.max(1))) else { return Ok(()) };
+    conn.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))
 }
 
 /// Turns the write-ahead log on; SQLite does not wait by itself when another process does the same.

@@ -36,9 +36,7 @@ WITH understood AS (
            max(body ->> '$.owner') OVER lease AS owner,
            body ->> '$.token' AS token
     FROM understood
-    WHERE body ->> '$.event' IN (
-        'granted', 'passed', 'rejected', 'interrupted', 'stopping', 'escalated', 'result_refused'
-    )
+    WHERE body ->> '$.token' IS NOT NULL AND body ->> '$.event' <> 'merge_intended'
     WINDOW lease AS (PARTITION BY run, body ->> '$.task', body ->> '$.token')
 ), placed AS (
     SELECT *, min(at_ms) OVER (PARTITION BY run, task, attempt) AS began_at_ms
@@ -73,3 +71,15 @@ SELECT runs.id AS run,
        body
 FROM events JOIN runs USING (run)
 ORDER BY run, events.seq;
+
+-- Answers that grant a stage name the task by its place; those of earlier programs by its id.
+UPDATE commands
+SET answer = json_set(answer, '$.granted.task', (
+    SELECT place FROM tasks
+    WHERE tasks.run = commands.run AND tasks.id = commands.answer ->> '$.granted.task'
+))
+WHERE json_type(answer, '$.granted.task') = 'text'
+  AND EXISTS (
+    SELECT 1 FROM tasks
+    WHERE tasks.run = commands.run AND tasks.id = commands.answer ->> '$.granted.task'
+);

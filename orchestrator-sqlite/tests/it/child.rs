@@ -25,7 +25,23 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(role: &str, path: &Path) -> Self {
-        let mut child = Command::new(env::current_exe().expect("this program has a path"))
+        Self::start_by(Command::new(Self::program()), role, path)
+    }
+
+    /// A process that is not ended by the signal that its files may get no larger.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn start_without_signal(role: &str, path: &Path) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(Self::program());
+        Self::start_by(shell, role, path)
+    }
+
+    fn program() -> PathBuf {
+        env::current_exe().expect("this program has a path")
+    }
+
+    fn start_by(mut command: Command, role: &str, path: &Path) -> Self {
+        let mut child = command
             .args(["--exact", "child::child", "--ignored", "--nocapture"])
             .env(ROLE, role)
             .env(PATH, path)
@@ -69,8 +85,10 @@ async fn child() {
         return;
     };
     let options = SqliteOptions::new().with_exclusive(role == "own for ever");
-    let store = SqliteStore::open(path, options).await.unwrap();
+    let store = SqliteStore::open(&path, options).await.unwrap();
     match role.as_str() {
+        #[cfg(target_os = "linux")]
+        "be full" => acknowledge(crate::full::be_full(store, &path).await),
         "write for ever" | "own for ever" => write(&store, u64::MAX).await,
         "write once" => write(&store, 1).await,
         race => race_as(&store, race.strip_prefix("race ").unwrap().parse().unwrap()).await,

@@ -10,7 +10,7 @@ use orchestrator_core::testing::conformance::samples::command_id;
 use orchestrator_sqlite::{OpenError, SqliteOptions, SqliteStore, Synchronous};
 use rusqlite::Connection;
 
-use crate::support::{TempStore, assert_whole, run, stamped};
+use crate::support::{TempStore, assert_whole, open_without_privileges, run, stamped};
 
 async fn refusal(path: &Path) -> OpenError {
     let err = SqliteStore::open(path, SqliteOptions::new()).await.expect_err("it must be refused");
@@ -101,19 +101,27 @@ async fn a_file_of_a_newer_program_is_refused_unharmed() {
     assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
 }
 
+/// Whether the file, its folder or both may not be written, also where this user is root.
+#[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_read_only_file_is_refused_with_its_name() {
-    let fixture = TempStore::new();
-    fixture.sqlite().await.close().await;
-    let mut permissions = fs::metadata(fixture.path()).unwrap().permissions();
-    permissions.set_readonly(true);
-    fs::set_permissions(fixture.path(), permissions).unwrap();
-    if fs::OpenOptions::new().write(true).open(fixture.path()).is_ok() {
-        eprintln!("skipped: this user may write to read-only files");
-        return;
+async fn a_file_that_may_not_be_written_is_refused_with_its_name_and_left_as_it_is() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for (file, folder) in [(0o444, 0o755), (0o444, 0o555), (0o644, 0o555)] {
+        let fixture = TempStore::new();
+        let store = fixture.sqlite().await;
+        store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+        store.close().await;
+        let before = fs::read(fixture.path()).unwrap();
+        let mode = fs::Permissions::from_mode;
+        fs::set_permissions(fixture.path(), mode(file)).unwrap();
+        fs::set_permissions(fixture.dir(), mode(folder)).unwrap();
+        let err = open_without_privileges(fixture.path()).await.expect_err("it is read-only");
+        fixture.allow_writing(true);
+        let OpenError::ReadOnly { path } = &err else { panic!("{file:o} in {folder:o}: {err:?}") };
+        assert_eq!(*path, fixture.path());
+        assert!(fs::read(fixture.path()).unwrap() == before, "it is as it was");
+        assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
     }
-    let err = refusal(&fixture.path()).await;
-    assert!(matches!(err, OpenError::ReadOnly { .. }), "{err:?}");
 }
 
 #[tokio::test]

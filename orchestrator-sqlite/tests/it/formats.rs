@@ -62,11 +62,12 @@ fn cut(now: &mut [(String, Vec<Vec<Value>>)], then: &[(String, Vec<Vec<Value>>)]
     }
 }
 
-/// Every value of every table of format 1.
+/// Every value of every table of format 1, but for what an answer says.
 fn values(conn: &Connection) -> Vec<(String, Vec<Vec<Value>>)> {
     let tables = ["runs", "plans", "tasks", "pools", "owners", "events", "commands", "blobs"];
     let read = |table: &str| {
-        let mut statement = conn.prepare(&format!("SELECT * FROM {table}")).expect(table);
+        let columns = if table == "commands" { "run, id, seq" } else { "*" };
+        let mut statement = conn.prepare(&format!("SELECT {columns} FROM {table}")).expect(table);
         let columns = statement.column_count();
         let rows = statement.query_map([], |row| (0..columns).map(|at| row.get(at)).collect());
         rows.expect(table).collect::<Result<_, _>>().expect(table)
@@ -98,6 +99,16 @@ async fn a_file_of_an_older_format_becomes_one_of_this_format_with_all_that_is_i
         assert_eq!(blob.as_deref(), Some(&b"a blob"[..]));
         let create = CommandId::parse("create").unwrap();
         assert!(store.answer(&run, &create).await.unwrap().is_some());
+        // Earlier answers named the granted task by its id: what the log says of that token.
+        const GRANTED: &str = "SELECT count(*) FROM commands JOIN events USING (run) \
+                             JOIN tasks ON tasks.run = events.run AND tasks.id = events.task \
+                             WHERE event = 'granted' AND body ->> '$.token' = answer ->> '$.granted.token'";
+        let count = |and: &str| -> i64 {
+            let sql = format!("{GRANTED} {and}");
+            fixture.shell().query_row(&sql, [], |row| row.get(0)).unwrap()
+        };
+        assert!(count("") > 20);
+        assert_eq!(count("AND answer ->> '$.granted.task' IS NOT place"), 0);
         // The other run was made by a driver: its records are still what its log says.
         let faults = store.doctor().await.unwrap().faults;
         let others = |fault: &FileFault| !fault.to_string().contains("run `all`");

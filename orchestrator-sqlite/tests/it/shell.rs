@@ -13,7 +13,7 @@ use orchestrator_core::{
 use orchestrator_sqlite::SqliteStore;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TempStore, not_checked, run};
+use crate::support::{TempStore, lacks, run};
 
 const PAGE: &str = include_str!("../../../docs/SCHEMA.md");
 
@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 fn shell(fixture: &TempStore, command: &str) -> Option<String> {
     let has_shell = Command::new("sqlite3").arg("--version").output().is_ok();
     if !has_shell {
-        not_checked("there is no `sqlite3` shell");
+        lacks("sqlite3");
         return None;
     }
     let done = Command::new("sh").args(["-c", command]).current_dir(fixture.dir()).output();

@@ -1,25 +1,32 @@
 //! A store in a folder of its own; the commits that show whether they are whole are the suite's.
 
-use std::env;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::{env, fs, thread};
 
 use async_trait::async_trait;
-use orchestrator_core::port::Store;
+use orchestrator_core::port::{Cause, Store};
 use orchestrator_core::testing::StoreFixture;
-use orchestrator_core::testing::conformance::SharedFixture;
 pub(crate) use orchestrator_core::testing::conformance::stamped::{assert_whole, run, stamped};
-use orchestrator_sqlite::{SqliteOptions, SqliteStore};
+use orchestrator_core::testing::conformance::{SharedFixture, Trouble};
+use orchestrator_sqlite::{OpenError, SqliteOptions, SqliteStore};
 use rusqlite::Connection;
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use tempfile::TempDir;
+use tokio::runtime;
 
-/// Set where a check that cannot be made is a failure.
+/// Set where a check that could be made with more programs is a failure.
 const SKIP_NOTHING: &str = "STORE_TEST_SKIP_NOTHING";
+
+/// A check needs a program that is not there.
+pub(crate) fn lacks(program: &str) {
+    assert!(env::var_os(SKIP_NOTHING).is_none(), "not checked: `{program}` is not installed");
+    not_checked(&format!("`{program}` is not installed"));
+}
 
 /// Says that something could not be checked here, past whatever keeps the output of tests.
 pub(crate) fn not_checked(why: &str) {
-    assert!(env::var_os(SKIP_NOTHING).is_none(), "not checked: {why}");
     // There may be nobody to tell.
     drop(writeln!(io::stderr(), "\nNOT CHECKED: {why}"));
 }
@@ -27,11 +34,14 @@ pub(crate) fn not_checked(why: &str) {
 /// A fresh file that is gone when this is dropped.
 pub(crate) struct TempStore {
     dir: TempDir,
+    /// The troubles that are on.
+    troubles: Mutex<Vec<Trouble>>,
 }
 
 impl TempStore {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().expect("a folder for the test") }
+        let dir = tempfile::tempdir().expect("a folder for the test");
+        Self { dir, troubles: Mutex::default() }
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -57,6 +67,98 @@ impl StoreFixture for TempStore {
     async fn open(&self) -> Arc<dyn Store> {
         Arc::new(self.sqlite().await)
     }
+
+    async fn try_open(&self) -> Result<Arc<dyn Store>, Cause> {
+        let troubles = self.troubles.lock().expect("no test panicked with it").clone();
+        let mut options = SqliteOptions::new();
+        if troubles.contains(&Trouble::NoRoom) {
+            let now = fs::metadata(self.path())?.len();
+            options = options.with_file_bytes_max(now + 500_000);
+        }
+        let opened = if troubles.contains(&Trouble::ReadOnly) {
+            open_without_privileges(self.path()).await
+        } else {
+            SqliteStore::open(self.path(), options).await
+        };
+        Ok(Arc::new(opened?))
+    }
+
+    async fn trouble(&self, trouble: Trouble, is_on: bool) -> bool {
+        {
+            let mut troubles = self.troubles.lock().expect("no test panicked with it");
+            troubles.retain(|other| *other != trouble);
+            troubles.extend(is_on.then_some(trouble));
+        }
+        self.make(trouble, is_on);
+        true
+    }
+}
+
+/// What an earlier program would have left: all of it that was in its format.
+const AS_FORMAT_1: &str = "DROP VIEW leases; DROP VIEW attempts; DROP TABLE file; \
+                           ALTER TABLE runs DROP COLUMN passed_over; \
+                           ALTER TABLE tasks DROP COLUMN rounds; \
+                           ALTER TABLE tasks DROP COLUMN deferrals; \
+                           ALTER TABLE tasks DROP COLUMN extra_deferrals; \
+                           PRAGMA user_version = 1; \
+                           PRAGMA wal_checkpoint(TRUNCATE)";
+/// Once the records before it, the events and the commands are written.
+const FAIL: &str = "CREATE TRIGGER fail BEFORE INSERT ON tasks WHEN new.place = 7 \
+                    BEGIN SELECT RAISE(ABORT, 'on purpose'); END";
+
+impl TempStore {
+    fn make(&self, trouble: Trouble, is_on: bool) {
+        match (trouble, is_on) {
+            (Trouble::OlderFormat, true) => self.change(AS_FORMAT_1),
+            (Trouble::NewerFormat, true) => self.change_version(|version| version + 90),
+            (Trouble::NewerFormat, false) => self.change_version(|version| version - 90),
+            (Trouble::FailsInCommit, true) => self.change(FAIL),
+            (Trouble::FailsInCommit, false) => self.change("DROP TRIGGER fail"),
+            (Trouble::ReadOnly, _) => self.allow_writing(!is_on),
+            (Trouble::NoRoom, _) | (Trouble::OlderFormat, false) => {}
+        }
+    }
+
+    fn change_version(&self, change: impl FnOnce(i64) -> i64) {
+        let shell = self.shell();
+        let version = shell.pragma_query_value(None, "user_version", |row| row.get(0));
+        let changed = change(version.expect("a file has a version"));
+        shell.pragma_update(None, "user_version", changed).expect("it can be changed");
+    }
+
+    fn change(&self, sql: &str) {
+        self.shell().execute_batch(sql).expect(sql);
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn allow_writing(&self, is_allowed: bool) {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (file, folder) = if is_allowed { (0o644, 0o755) } else { (0o444, 0o555) };
+        let allow = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+        };
+        allow(self.dir(), folder);
+        for entry in fs::read_dir(self.dir()).expect("the folder is there") {
+            allow(&entry.expect("an entry").path(), file);
+        }
+    }
+}
+
+/// Opens the file as a user whom permissions bind, also where this one is root: on a thread, and
+/// with threads, that have given up the privilege to pass them over.
+pub(crate) async fn open_without_privileges(path: PathBuf) -> Result<SqliteStore, OpenError> {
+    let open = move || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets).expect("whoever has privileges can drop them");
+        let runtime = runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        runtime.block_on(SqliteStore::open(path, SqliteOptions::new()))
+    };
+    let opening = thread::spawn(open);
+    tokio::task::spawn_blocking(|| opening.join())
+        .await
+        .expect("it is joined")
+        .expect("it is opened")
 }
 
 impl SharedFixture for TempStore {
