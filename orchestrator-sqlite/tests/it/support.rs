@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use std::{env, fs, thread};
 
 use async_trait::async_trait;
@@ -89,6 +90,9 @@ impl StoreFixture for TempStore {
             troubles.retain(|other| *other != trouble);
             troubles.extend(is_on.then_some(trouble));
         }
+        if is_on && trouble != Trouble::FailsInCommit {
+            self.closed().await;
+        }
         self.make(trouble, is_on);
         true
     }
@@ -117,6 +121,18 @@ impl TempStore {
             (Trouble::ReadOnly, _) => self.allow_writing(!is_on),
             (Trouble::NoRoom, _) | (Trouble::OlderFormat, false) => {}
         }
+    }
+
+    /// Waits until handles that were dropped, which close in the background, are closed: the last one
+    /// removes the log.
+    async fn closed(&self) {
+        for _ in 0..6_000 {
+            if !self.dir().join("run.db-wal").exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("a handle is still open");
     }
 
     fn change_version(&self, change: impl FnOnce(i64) -> i64) {
