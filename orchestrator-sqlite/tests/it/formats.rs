@@ -16,7 +16,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 
 use crate::driver::drive;
-use crate::support::TempStore;
+use crate::support::{FORMAT_1, TempStore};
 
 /// Where a recorded file goes; set by hand.
 const RECORD_TO: &str = "STORE_TEST_RECORD_TO";
@@ -50,9 +50,7 @@ async fn record() {
     fs::copy(fixture.path(), path).unwrap();
 }
 
-/// A file of format 1, as the program wrote that had no other; its tasks stand in the order of their
-/// numbers.
-const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
+/// A file of format 3, recorded in the same way as that of format 1.
 const FORMAT_3: &[u8] = include_bytes!("../data/format-3.db");
 
 /// Leaves out of these values what a later format has behind those of an older one.

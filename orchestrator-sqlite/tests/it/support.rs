@@ -32,6 +32,10 @@ pub(crate) fn not_checked(why: &str) {
     drop(writeln!(io::stderr(), "\nNOT CHECKED: {why}"));
 }
 
+/// A file of format 1, as the program wrote that had no other; its tasks stand in the order of their
+/// numbers.
+pub(crate) const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
+
 /// A fresh file that is gone when this is dropped.
 pub(crate) struct TempStore {
     dir: TempDir,
@@ -98,14 +102,6 @@ impl StoreFixture for TempStore {
     }
 }
 
-/// What an earlier program would have left: all of it that was in its format.
-const AS_FORMAT_1: &str = "DROP VIEW leases; DROP VIEW attempts; DROP TABLE file; \
-                           ALTER TABLE runs DROP COLUMN passed_over; \
-                           ALTER TABLE tasks DROP COLUMN rounds; \
-                           ALTER TABLE tasks DROP COLUMN deferrals; \
-                           ALTER TABLE tasks DROP COLUMN extra_deferrals; \
-                           PRAGMA user_version = 1; \
-                           PRAGMA wal_checkpoint(TRUNCATE)";
 /// Once the records before it, the events and the commands are written.
 const FAIL: &str = "CREATE TRIGGER fail BEFORE INSERT ON tasks WHEN new.place = 7 \
                     BEGIN SELECT RAISE(ABORT, 'on purpose'); END";
@@ -113,7 +109,7 @@ const FAIL: &str = "CREATE TRIGGER fail BEFORE INSERT ON tasks WHEN new.place = 
 impl TempStore {
     fn make(&self, trouble: Trouble, is_on: bool) {
         match (trouble, is_on) {
-            (Trouble::OlderFormat, true) => self.change(AS_FORMAT_1),
+            (Trouble::OlderFormat, true) => self.change(&self.as_format_1()),
             (Trouble::NewerFormat, true) => self.change_version(|version| version + 90),
             (Trouble::NewerFormat, false) => self.change_version(|version| version - 90),
             (Trouble::FailsInCommit, true) => self.change(FAIL),
@@ -133,6 +129,26 @@ impl TempStore {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("a handle is still open");
+    }
+
+    /// What makes of the file what the program of format 1 would have left.
+    fn as_format_1(&self) -> String {
+        const MORE: &str = "\
+            SELECT format('DROP %s %s;', type, name) FROM sqlite_schema now \
+            WHERE type IN ('view', 'table') AND name NOT IN (SELECT name FROM old.sqlite_schema) \
+            UNION ALL \
+            SELECT format('ALTER TABLE %s DROP COLUMN %s;', now.name, found.name) \
+            FROM sqlite_schema now, pragma_table_info(now.name) found \
+            WHERE now.type = 'table' AND now.name IN (SELECT name FROM old.sqlite_schema) \
+            AND found.name NOT IN (SELECT name FROM pragma_table_info(now.name, 'old'))";
+        let old = self.dir().join("format-1");
+        fs::write(&old, FORMAT_1).expect("the folder is ours");
+        let shell = self.shell();
+        shell.execute("ATTACH ?1 AS old", [old.to_str()]).expect("it is a database");
+        let mut statement = shell.prepare(MORE).expect(MORE);
+        let more = statement.query_map([], |row| row.get::<_, String>(0)).expect(MORE);
+        let more = more.collect::<Result<String, _>>().expect(MORE);
+        more + "PRAGMA user_version = 1; PRAGMA wal_checkpoint(TRUNCATE)"
     }
 
     fn change_version(&self, change: impl FnOnce(i64) -> i64) {
