@@ -12,6 +12,10 @@
 macro_rules! mutants {
     ($($name:ident, $promise:literal, $seen:literal, $fault:literal;)+) => {
         /// A fault that can be put in.
+        #[cfg_attr(
+            not(feature = "driver"),
+            expect(dead_code, reason = "some are faults of the driver")
+        )]
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Mutant {
             $(#[doc = $fault] $name,)+
