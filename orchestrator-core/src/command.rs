@@ -68,6 +68,14 @@ pub enum Command {
         /// For whom.
         owner: OwnerId,
     },
+    /// Takes the next stage of one task, if that can run now, whatever else could go first; for a
+    /// supervisor that chooses by itself.
+    ClaimTask {
+        /// For whom.
+        owner: OwnerId,
+        /// The task.
+        task: TaskId,
+    },
     /// Says how a stage ended.
     Report(Box<StageReport>),
     /// Announces a merge, before it happens.

@@ -7,9 +7,9 @@ use super::Engine;
 use super::draft::Draft;
 use super::index::Class;
 use super::table::Kind;
-use crate::command::{Answer, Grant, Refusal};
+use crate::command::{Answer, Command, Grant, Refusal};
 use crate::event::EventKind;
-use crate::id::{FencingToken, OwnerId, TaskNo};
+use crate::id::{CommandId, FencingToken, OwnerId, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
@@ -29,13 +29,16 @@ impl Engine {
         draft: &mut Draft,
         run: &RunRecord,
         owner: &OwnerId,
+        only: Option<TaskNo>,
     ) -> Result<Answer, Refusal> {
         if run.driver.as_ref() != Some(owner) && !is_on(Mutant::AnyoneClaims) {
             return Err(Refusal::NotDriver(owner.clone()));
         }
-        let Some((number, stage)) = self.next_grant(draft.now, run) else {
-            return Ok(Answer::Nothing);
+        let next = match only {
+            Some(task) => self.grant_of(draft.now, run, task.0),
+            None => self.next_grant(draft.now, run),
         };
+        let Some((number, stage)) = next else { return Ok(Answer::Nothing) };
         let task = self.table.view(number);
         let mut token = FencingToken(run.last_token.0.saturating_add(1));
         if is_on(Mutant::TokenUsedAgain) && task.hot().is_under_way() {
@@ -93,6 +96,39 @@ impl Engine {
         let (_, _, number) = first?;
         let stage = self.specs.profile(number).pipeline.stage(self.table.hot(number).stage())?;
         Some((number, stage))
+    }
+
+    /// The stage of this task, if it can run now.
+    fn grant_of(&self, now: Timestamp, run: &RunRecord, task: u32) -> Option<(u32, &StageSpec)> {
+        let hot = self.table.hot(task);
+        let waits = self.table.view(task).detail().deferred.is_some_and(|(until, _)| until > now);
+        let is_open = matches!(hot.kind(), Kind::Open | Kind::Deferred) && !waits;
+        if run.state != RunState::Active || !is_open {
+            return None;
+        }
+        let kept_for = self.kept_for(now, run);
+        self.due_turn(now, run, task, kept_for.filter(|other| *other != task))?;
+        Some((task, self.specs.profile(task).pipeline.stage(hot.stage())?))
+    }
+
+    /// What claims would take now, one after the other, until nothing more can run or there are so
+    /// many. Looks at every task.
+    #[must_use]
+    pub fn dispatchable(&self, now: Timestamp, at_most: usize) -> Vec<TaskId> {
+        let mut ahead = self.clone();
+        ahead.undo();
+        let Some(owner) = ahead.run.as_ref().and_then(|run| run.driver.clone()) else {
+            return Vec::new();
+        };
+        let Ok(id) = CommandId::parse("dispatchable") else { return Vec::new() };
+        let claim = Command::Claim { owner };
+        let mut tasks = Vec::new();
+        while tasks.len() < at_most
+            && let Ok(Answer::Granted { task, .. }) = ahead.submit(now, &id, &claim)
+        {
+            tasks.extend(ahead.name(task).cloned());
+        }
+        tasks
     }
 
     /// The first task of a class that nothing keeps from its scope.

@@ -236,7 +236,11 @@ impl Engine {
                 self.decide_open(draft, run, &opening, ended.as_ref())?;
             }
             Command::CloseDriver { owner } => self.decide_close(draft, run, owner)?,
-            Command::Claim { owner } => return self.decide_claim(draft, run, owner),
+            Command::Claim { owner } => return self.decide_claim(draft, run, owner, None),
+            Command::ClaimTask { owner, task } => {
+                let only = self.number(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
+                return self.decide_claim(draft, run, owner, Some(only));
+            }
             Command::Report(report) => return Ok(self.decide_report(draft, run, report)),
             Command::IntendMerge { task, token, intent } => {
                 return Ok(self.decide_intent(draft, *task, *token, intent));

@@ -83,6 +83,7 @@ impl Engine {
             | Command::OpenDriver { .. }
             | Command::CloseDriver { .. }
             | Command::Claim { .. }
+            | Command::ClaimTask { .. }
             | Command::Report(_)
             | Command::IntendMerge { .. }
             | Command::Dispatch { .. }

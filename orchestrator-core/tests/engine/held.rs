@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use orchestrator_core::{
-    Answer, BlobHash, ClockReading, Command, EventKind, FencingToken, Grant, HELD, Interruption,
-    Outcome, Owner, Phase, StageSpec, Stale, WallTime,
+    AGENTS, Answer, BlobHash, ClockReading, Command, CommandId, EventKind, FencingToken, Grant,
+    HELD, Interruption, Outcome, Owner, Phase, PoolName, Reason, Refusal, StageSpec, Stale, TaskId,
+    Timestamp, WallTime,
 };
 
 use super::{World, id, owner, plan};
@@ -154,4 +155,27 @@ fn the_address_of_what_is_handed_out_tells_everything_that_defines_it() {
     .map(|content| content.as_str().to_owned())
     .collect();
     assert_eq!(all.len(), 9);
+}
+
+#[test]
+fn a_supervisor_sees_what_could_run_and_takes_what_it_chooses() {
+    let mut chain = plan(&[("a", &[]), ("b", &[]), ("c", &["a"]), ("d", &[])]);
+    chain.pools = [(PoolName::parse(AGENTS).unwrap(), 2)].into();
+    let mut world = World::new(chain);
+    call(&mut world, HELD);
+    let now = Timestamp(world.now);
+    let next = world.engine.dispatchable(now, 9);
+    assert_eq!(next.len(), 2, "the limit of the pool binds: {next:?}");
+    assert_eq!(world.engine.dispatchable(now, 1), next[..1]);
+    // Of three that are ready it takes the one that would have come last.
+    let last = ["a", "b", "d"].map(id).into_iter().find(|task| !next.contains(task)).unwrap();
+    let claim = |task: &TaskId| Command::ClaimTask { owner: owner(1).id, task: task.clone() };
+    assert!(matches!(world.tell(&claim(&last)), Answer::Granted { .. }));
+    for held in [&last, &id("c")] {
+        assert_eq!(world.tell(&claim(held)), Answer::Nothing);
+        assert_ne!(world.engine.explain(now, held), [Reason::Ready]);
+    }
+    let name = CommandId::parse("unknown").unwrap();
+    let refusal = world.engine.submit(now, &name, &claim(&id("nobody"))).unwrap_err();
+    assert!(matches!(refusal, Refusal::UnknownTask(_)));
 }

@@ -33,11 +33,41 @@ impl Model {
         }
         let first = can_run.iter().map(|place| self.order(*place)).max();
         let place = self.place(&grant.task).ok_or("a task was granted that does not exist")?;
-        if !can_run.contains(&place) {
-            return Err(format!("`{}` was granted and cannot run", grant.task));
-        }
         if Some(self.order(place)) != first {
             return Err(format!("`{}` was granted before its turn", grant.task));
+        }
+        self.take(now, place, &can_run, owner, grant)
+    }
+
+    /// A claim of one task: it must be able to run, and need not be the first.
+    pub(super) fn granted_alone(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerId,
+        task: &TaskId,
+        grant: &Grant,
+    ) -> Result<(), String> {
+        let place = self.place(task).ok_or("a task was granted that does not exist")?;
+        let can_run = self.can_run(now);
+        if grant.task != *task || self.run_mut().driver.as_ref() != Some(owner) {
+            return Err(format!(
+                "`{}` was granted to `{owner}`, who asked for `{task}`",
+                grant.task
+            ));
+        }
+        self.take(now, place, &can_run, owner, grant)
+    }
+
+    fn take(
+        &mut self,
+        now: Timestamp,
+        place: usize,
+        can_run: &[usize],
+        owner: &OwnerId,
+        grant: &Grant,
+    ) -> Result<(), String> {
+        if !can_run.contains(&place) {
+            return Err(format!("`{}` was granted and cannot run", grant.task));
         }
         let expected = self.grant(place, grant.number);
         if expected != *grant {
@@ -47,12 +77,17 @@ impl Model {
         Ok(())
     }
 
-    /// A claim that took nothing: nothing can run.
-    pub(super) fn nothing(&mut self, now: Timestamp, owner: &OwnerId) -> Given {
+    /// A claim that took nothing: nothing of what it asked for can run.
+    pub(super) fn nothing(
+        &mut self,
+        now: Timestamp,
+        owner: &OwnerId,
+        asked: impl Fn(usize) -> bool,
+    ) -> Given {
         if self.run_mut().driver.as_ref() != Some(owner) {
             return Err(Refusal::NotDriver(owner.clone()));
         }
-        match self.can_run(now).first() {
+        match self.can_run(now).iter().find(|place| asked(**place)) {
             Some(place) => {
                 let grant = self.grant(*place, TaskNo(u32::MAX));
                 let (task, token) = (grant.number, grant.token);

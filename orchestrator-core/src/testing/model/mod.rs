@@ -83,11 +83,17 @@ impl Model {
         engine: &Engine,
     ) -> Result<(), String> {
         let given = match (command, answer) {
-            (Command::Claim { owner }, Ok(Answer::Granted { task, token, .. })) => {
+            (
+                Command::Claim { owner } | Command::ClaimTask { owner, .. },
+                Ok(Answer::Granted { task, token, .. }),
+            ) => {
                 let now = self.time(now);
                 let grant = engine.grant(*task).filter(|grant| grant.token == *token);
                 let grant =
                     grant.ok_or_else(|| format!("token {token} was granted and is none"))?;
+                if let Command::ClaimTask { task, .. } = command {
+                    return self.granted_alone(now, owner, task, &grant);
+                }
                 return self.granted(now, owner, &grant);
             }
             (command, _) => self.given(now, command, policy, engine),
@@ -164,7 +170,11 @@ impl Model {
             }
             Command::OpenDriver { .. } => return self.open(now, command),
             Command::CloseDriver { owner } => self.close(now, owner),
-            Command::Claim { owner } => self.nothing(now, owner),
+            Command::Claim { owner } => self.nothing(now, owner, |_| true),
+            Command::ClaimTask { owner, task } => match self.place(task) {
+                Some(only) => self.nothing(now, owner, |place| place == only),
+                None => Err(Refusal::UnknownTask(task.clone())),
+            },
             Command::Report(report) => Ok(self.reported(now, engine.name(report.task), report)),
             Command::IntendMerge { task, token, intent } => {
                 Ok(self.intended(engine.name(*task), *token, intent))

@@ -77,6 +77,7 @@ impl Model {
             | Command::OpenDriver { .. }
             | Command::CloseDriver { .. }
             | Command::Claim { .. }
+            | Command::ClaimTask { .. }
             | Command::Report(_)
             | Command::IntendMerge { .. }
             | Command::Dispatch { .. }

@@ -212,6 +212,7 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
         | Command::OpenDriver { .. }
         | Command::CloseDriver { .. }
         | Command::Claim { .. }
+        | Command::ClaimTask { .. }
         | Command::Tick
         | Command::Pause { .. }
         | Command::Drain { .. }

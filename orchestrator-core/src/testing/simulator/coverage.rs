@@ -19,6 +19,7 @@ const OF_TASKS: (&[&str], &[&str]) = (
         "resolve",
         "cancel",
         "edit",
+        "claim_task",
     ],
 );
 
@@ -90,6 +91,7 @@ fn told(engine: &Engine, command: &Command) -> (Option<TaskNo>, &'static str) {
         Command::OpenDriver { .. } => (None, "open_driver"),
         Command::CloseDriver { .. } => (None, "close_driver"),
         Command::Claim { .. } => (None, "claim"),
+        Command::ClaimTask { task, .. } => (engine.number(task), "claim_task"),
         Command::Tick => (None, "tick"),
         Command::Pause { .. } => (None, "pause"),
         Command::Drain { .. } => (None, "drain"),

@@ -19,7 +19,11 @@ use crate::time::Timestamp;
 impl World {
     pub(super) fn claim(&mut self) -> Check {
         let before = self.engine.clone();
-        let answer = self.commit(&Command::Claim { owner: self.owner().id });
+        let owner = self.owner().id;
+        if !self.healed && self.dice.once_in(8) {
+            return self.claim_one(&before, owner);
+        }
+        let answer = self.commit(&Command::Claim { owner });
         match answer {
             Ok(Answer::Granted { task, token, .. }) => {
                 let grant = self.engine.grant(task).ok_or("P1: a grant has no lease")?;
@@ -33,6 +37,29 @@ impl World {
             Ok(Answer::Nothing) => self.check_nothing(&before),
             Ok(other) => Err(format!("a claim was answered {other:?}")),
             Err(refusal) => Err(format!("a claim was refused: {refusal}")),
+        }
+    }
+
+    /// A supervisor claims what it chose by itself.
+    fn claim_one(&mut self, before: &Engine, owner: OwnerId) -> Check {
+        let tasks: Vec<TaskId> = before.tasks().map(|task| task.id).collect();
+        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let task = tasks[at].clone();
+        let is_ready =
+            before.explain(self.time_of(before), &task) == [crate::engine::Reason::Ready];
+        let listed = before.dispatchable(self.time_of(before), usize::MAX);
+        if !is_ready && listed.contains(&task) {
+            return Err(format!("P11: `{task}` was said to be next and is not ready"));
+        }
+        match self.commit(&Command::ClaimTask { owner, task: task.clone() }) {
+            Ok(Answer::Granted { task: number, .. }) if is_ready => {
+                let grant = self.engine.grant(number).ok_or("P1: a grant has no lease")?;
+                self.greatest_token = grant.token;
+                self.grants.push(grant);
+                Ok(())
+            }
+            Ok(Answer::Nothing) if !is_ready => Ok(()),
+            other => Err(format!("P11: `{task}` (ready: {is_ready}) was claimed: {other:?}")),
         }
     }
 
