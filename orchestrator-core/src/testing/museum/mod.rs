@@ -4,6 +4,7 @@
 //! example `bug_museum` shows them all.
 
 mod driving;
+mod gates;
 mod plans;
 mod rules;
 mod stores;
@@ -25,6 +26,7 @@ pub struct Suite {
 pub const SUITES: &[Suite] = &[
     Suite { name: "rules", check: rules::check },
     Suite { name: "plans", check: plans::check },
+    Suite { name: "gates", check: gates::check },
     Suite { name: "stores", check: stores::check },
     Suite { name: "driver", check: driving::check },
     Suite { name: "simulator", check: worlds::simulated },

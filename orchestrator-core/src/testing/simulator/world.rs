@@ -61,8 +61,8 @@ impl World {
         let rules = RetryRules {
             first_stage_failures_max: 3 * world.dice.below(2),
             passed_over_max: world.dice.below(4),
-            dispatches_spare: 60 / (1 + world.dice.below(60)),
-            deferrals_max: world.dice.below(4),
+            dispatches_spare: 60 / (1 + world.dice.below(80)),
+            deferrals_max: [0, 1, 3, 20][world.dice.below(4) as usize],
             rejection_backoff: Duration::from_secs(u64::from(world.dice.below(2)) * 30),
             ..RetryRules::default()
         };
