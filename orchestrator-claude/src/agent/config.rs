@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orchestrator_core::Usd;
+use orchestrator_core::{Mask, Usd};
 use orchestrator_process::Confinement;
 
 use super::Prices;
@@ -47,6 +47,9 @@ pub struct AgentConfig {
     /// write to the workspace, to its own home and to a directory for temporary files, and to what
     /// is named here.
     pub confinement: Confinement,
+    /// What is overwritten in the logs of a program once it has ended: what looks like a key, unless
+    /// more is said.
+    pub mask: Mask,
     /// How many programs start at the same time; clones share it.
     pub starts: Starts,
     /// What is known of the account, shared by all runs of the host.
@@ -71,6 +74,7 @@ impl Default for AgentConfig {
             resume_rejected: true,
             review_rounds_max: NonZeroU32::MIN.saturating_add(3),
             confinement: Confinement::none(),
+            mask: Mask::keys(),
             starts: Starts::default(),
             account: None,
         }

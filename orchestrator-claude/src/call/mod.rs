@@ -10,7 +10,7 @@ use std::{fs, io};
 use orchestrator_core::port::StageContext;
 use orchestrator_core::{BlobHash, Cost, Outcome, SessionId, Usd, WallTime};
 use orchestrator_process::{
-    Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, run,
+    Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, mask_file, run,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -134,6 +134,11 @@ impl Call<'_> {
         let ended = run(&program, &self.cx.cancel, &mut listener).await;
         let stop = listener.stop();
         called.finished(ended, stop);
+        for log in [&stdout, &called.files.path("stderr", "txt")] {
+            if let Err(err) = mask_file(log, &self.config.mask) {
+                warn!(log = %log.display(), error = %err, "secrets may be left in a log");
+            }
+        }
         self.note_limit(&called);
         Ok(called)
     }

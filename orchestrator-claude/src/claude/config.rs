@@ -26,6 +26,14 @@ pub const AUTH_VARIABLES: &[&str] = &[
     "NODE_EXTRA_CA_CERTS",
 ];
 
+/// Those of them whose values are secret.
+const SECRET_VARIABLES: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "ANTHROPIC_CUSTOM_HEADERS",
+];
+
 /// How the program is started: for each agent that works, and for each that reviews.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -53,18 +61,21 @@ pub struct ClaudeConfig {
 impl ClaudeConfig {
     /// A program and a model, with everything else at its default: what tools need and
     /// [`AUTH_VARIABLES`] passed on from this process, the default [`Policy`], commands of up to 10
-    /// minutes, and [`AgentConfig::default`].
+    /// minutes, and [`AgentConfig::default`] with the values of the variables that sign it in kept
+    /// out of its logs.
     #[must_use]
     pub fn new(program: impl Into<PathBuf>, model: &str) -> Self {
+        let environment = Environment::tools().passing(AUTH_VARIABLES);
+        let mask = environment.mask(SECRET_VARIABLES);
         Self {
             program: program.into(),
             leading_args: Vec::new(),
             model: model.to_owned(),
             fallback_model: None,
-            environment: Environment::tools().passing(AUTH_VARIABLES),
+            environment,
             policy: Policy::default(),
             command_timeout: Duration::from_secs(600),
-            common: AgentConfig::default(),
+            common: AgentConfig { mask, ..AgentConfig::default() },
         }
     }
 

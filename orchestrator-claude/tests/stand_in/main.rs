@@ -114,6 +114,20 @@ async fn a_program_that_does_not_end_after_its_final_line_is_ended() {
 }
 
 #[tokio::test]
+async fn secrets_are_in_no_log_of_the_program() {
+    const KEY: &str = "sk-ant-api03-0123456789abcdefghij";
+    let body = format!("{BEGIN}\necho '{{\"said\":\"{KEY}\"}}'; echo 'open sesame' >&2\n{FINAL}");
+    let (place, mut config) = set_up(StageKind::Run, "secrets", &body);
+    config.common.mask = orchestrator_core::Mask::keys().with_value("open sesame");
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    let read = |name: &str| std::fs::read_to_string(place.cx.dir.join(name)).unwrap();
+    let (stdout, stderr) = (read("stdout.jsonl"), read("stderr.txt"));
+    assert!(stdout.contains(r#""said":"*****"#) && !stdout.contains(KEY), "{stdout}");
+    assert!(stderr.contains("***********") && !stderr.contains("sesame"), "{stderr}");
+}
+
+#[tokio::test]
 async fn silence_interrupts_and_a_question_from_before_it_is_asked_later() {
     let body = format!(
         "{BEGIN}\nif [ -e again ]; then {FINAL}; else echo 'Which?' > BLOCKED.md; touch again; sleep 3333; fi"
