@@ -224,6 +224,8 @@ mutants! {
         "a driver that cannot be looked at counts as dead, though it renews its leases";
     LeasesNotRenewed, "P1", "hexpm#1825, openbot#95",
         "a driver whose stages take long gives no sign of life, and counts as dead";
+    LapsedStagesRunOn, "P1", "solid_queue#761, oban#1141",
+        "a driver that cannot renew its leases lets its stages run until others have the same ones";
     DrivesOnAfterTakeover, "P1", "dbos-transact-py#742",
         "a driver that was told to have ended goes on as if nothing had happened";
     LeftoversForgotten, "P5", "temporal#459, elizaOS#13771",

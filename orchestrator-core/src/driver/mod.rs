@@ -4,13 +4,14 @@
 //! commit; all that takes time happens in stages outside the loop. The files: `ledger` (engine and
 //! store in step), `opening` (taking over a run), `turns` (the loop), `stage` (one stage from grant
 //! to report), `integrate` (the stage that merges), `ending` (stages that are to end, and what they
-//! left running), `view` (what observers see).
+//! left running), `renewals` (the driver's own deadline), `view` (what observers see).
 
 mod ending;
 mod integrate;
 mod ledger;
 mod opening;
 mod preflight;
+mod renewals;
 mod stage;
 mod turns;
 mod view;

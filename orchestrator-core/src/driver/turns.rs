@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use super::ledger::{Aim, Ledger, Turn};
+use super::renewals::Renewals;
 use super::stage::Stage;
 use super::{DriverConfig, Ports, RunEnd, RunError, view};
 use crate::command::{Answer, Command, Grant, StageReport};
@@ -25,7 +26,7 @@ use crate::record::{Phase, RunState};
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
-/// What stages tell the loop.
+/// What is told to the loop.
 pub(super) enum Message {
     /// A merge is about to happen; it may once this is committed.
     Intent {
@@ -36,6 +37,10 @@ pub(super) enum Message {
     },
     /// Nothing of a lease runs any more.
     Stopped { task: TaskId, token: FencingToken },
+    /// The leases cannot be renewed, and all stages were asked to end.
+    Lapsed,
+    /// They could be renewed again.
+    Renewed,
 }
 
 /// A stage of this process that runs, or whose processes are being ended.
@@ -65,7 +70,7 @@ pub(super) struct Turns {
     pub(super) rx: mpsc::UnboundedReceiver<Message>,
     pending: Vec<Command>,
     pub(super) replies: Vec<(usize, oneshot::Sender<Answer>)>,
-    touched: Instant,
+    renewals: Renewals,
     /// Whether all stages were asked to end.
     pub(super) has_asked: bool,
     /// Whether other processes may have committed something.
@@ -80,6 +85,7 @@ impl Turns {
         stop: CancellationToken,
     ) -> Self {
         let (tx, rx) = mpsc::unbounded_channel();
+        let renewals = Renewals::begin(&config.run, &ledger, config.lease_ttl, tx.clone());
         Self {
             ports,
             config,
@@ -93,7 +99,7 @@ impl Turns {
             rx,
             pending: Vec::new(),
             replies: Vec::new(),
-            touched: Instant::now(),
+            renewals,
             has_asked: false,
             is_behind: false,
         }
@@ -128,7 +134,8 @@ impl Turns {
         }
         let commands = std::mem::take(&mut self.pending);
         let grants_nothing = is_on(Mutant::ResultGrantsNothing) && !commands.is_empty();
-        let aim = if self.is_stopping() || grants_nothing { Aim::Winding } else { Aim::Granting };
+        let winds_up = self.is_stopping() || self.renewals.have_lapsed() || grants_nothing;
+        let aim = if winds_up { Aim::Winding } else { Aim::Granting };
         let turn = self.ledger.turn(&commands, aim).await?;
         self.still_driving()?;
         self.answer(&turn);
@@ -240,7 +247,7 @@ impl Turns {
             return;
         };
         let Some(spec) = pipeline.stage(grant.stage) else { return };
-        let cancel = CancellationToken::new();
+        let cancel = self.renewals.stage();
         let stage = Stage {
             ports: self.ports.clone(),
             run: self.config.run.clone(),
@@ -290,6 +297,7 @@ impl Turns {
 
     /// Waits for something to happen, and takes in all that has.
     async fn wait(&mut self) {
+        self.renewals.set_busy(!self.live.is_empty());
         let wake = self.next_wake();
         let (store, seq) = (Arc::clone(&self.ledger.store), self.ledger.engine.seq());
         let run = &self.config.run;
@@ -304,7 +312,7 @@ impl Turns {
             Some(message) = self.rx.recv() => self.take(message),
             () = self.stop.cancelled(), if !self.has_asked => self.ask_to_stop(),
             () = others_committed, if !is_on(Mutant::OthersUnheard) => self.is_behind = true,
-            () = tokio::time::sleep_until(wake) => self.woke().await,
+            () = tokio::time::sleep_until(wake) => self.break_off_overdue(Instant::now()),
         }
         while let Some(ended) = self.stages.try_join_next_with_id() {
             self.stage_ended(ended);
@@ -326,6 +334,12 @@ impl Turns {
                     self.pending.push(Command::Stopped { task, token });
                 }
             }
+            Message::Lapsed => {
+                let deadline = Instant::now() + self.config.stop_grace;
+                self.live.values_mut().for_each(|live| live.ask_to_end(deadline));
+            }
+            // What can run is granted in the turn that follows.
+            Message::Renewed => {}
         }
     }
 
@@ -380,25 +394,7 @@ impl Turns {
         {
             wake = wake.min(now + at.since(self.ledger.now()));
         }
-        if !self.live.is_empty() {
-            wake = wake.min(self.touched + self.config.lease_ttl / 3);
-        }
         let deadlines = self.live.values().filter_map(|live| live.deadline);
         deadlines.fold(wake, Instant::min)
-    }
-
-    async fn woke(&mut self) {
-        let now = Instant::now();
-        if !self.live.is_empty() && now >= self.touched + self.config.lease_ttl / 3 {
-            self.touched = now;
-            if is_on(Mutant::LeasesNotRenewed) {
-                return;
-            }
-            let (run, owner) = (&self.config.run, &self.ledger.owner);
-            if let Err(err) = self.ports.store.touch(run, owner, self.ledger.now()).await {
-                warn!(error = %err, "the leases could not be renewed");
-            }
-        }
-        self.break_off_overdue(now);
     }
 }

@@ -6,15 +6,16 @@ mod world;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use self::world::{Deaf, World, id, plan};
+use self::world::{Deaf, Listens, World, id, plan};
 use crate::command::Command;
 use crate::driver::{RunEnd, RunError};
 use crate::event::EventKind;
 use crate::outcome::{Interruption, StageEnd};
 use crate::pipeline::StageKind;
-use crate::testing::Fault;
+use crate::port::Store;
+use crate::testing::{Fault, FaultStore};
 
 /// What a scene found.
 type Found = Result<(), String>;
@@ -34,6 +35,7 @@ pub(super) fn check() -> Found {
     scene(deaf())?;
     scene(same_process())?;
     scene(unseen())?;
+    scene(lapsed())?;
     scene(taken_over())?;
     scene(busy())?;
     (0..40).try_for_each(|call| scene(died(call)))
@@ -153,6 +155,31 @@ async fn unseen() -> Found {
     driving.stop.cancel();
     drop(driving.end().await);
     holds(is_told, "P1: a driver that lives is taken for dead")
+}
+
+/// What runs under leases that cannot be renewed has ended before they lapse.
+async fn lapsed() -> Found {
+    // How many calls there are until the stage runs.
+    let world = World::new(|_| hang());
+    let store = Arc::new(FaultStore::scripted(Arc::clone(&world.store), []));
+    let counted = World { store: Arc::<FaultStore<dyn Store>>::clone(&store), ..world.clone() };
+    let driving = counted.start(plan(&[("a", &[])]));
+    sleep(SOON).await;
+    let calls = store.calls();
+    driving.stop.cancel();
+    drop(driving.end().await);
+
+    let world = World::new(|_| hang());
+    let dying = world.failing((calls..calls + 10_000).map(|call| (call, Fault::Before)));
+    let listens = Arc::new(Listens::default());
+    let runner = Arc::<Listens>::clone(&listens);
+    let begun = Instant::now();
+    let dying = dying.orchestrator_with(|ports| ports.runner = runner);
+    let driving = world.start_with(dying, plan(&[("a", &[])]));
+    drop(timeout(EVER / 2, driving.end()).await);
+    let ttl = Duration::from_secs(60);
+    let in_time = listens.told().is_some_and(|at| at.duration_since(begun) < ttl);
+    holds(in_time, "P1: a stage outlives its lease")
 }
 
 /// A driver whose run another one has taken over ends when it notices.

@@ -1,7 +1,7 @@
 //! A world in which drivers can be started.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, RunId, Seq, TaskId};
 use crate::lease::Owner;
 use crate::memory::MemoryStore;
-use crate::outcome::StageEnd;
+use crate::outcome::{Interruption, StageEnd};
 use crate::plan::Plan;
 use crate::port::{Host, Liveness, PortError, Runner, StageContext, Store};
 use crate::record::Phase;
@@ -48,11 +48,11 @@ pub(super) struct World {
     pub(super) target: MemoryTarget,
     pub(super) host: VirtualHost,
     /// The name of its machine.
-    machine: &'static str,
-    begun: Instant,
-    looks: Arc<AtomicU32>,
-    recorder: Recorder,
-    script: Scripted,
+    pub(super) machine: &'static str,
+    pub(super) begun: Instant,
+    pub(super) looks: Arc<AtomicU32>,
+    pub(super) recorder: Recorder,
+    pub(super) script: Scripted,
 }
 
 /// A drive in the background.
@@ -213,6 +213,26 @@ impl Host for Machine {
 
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
         self.host.end_leftovers(run, token).await
+    }
+}
+
+/// A runner whose stages go on until they are told to end, and that notes when that was.
+#[derive(Debug, Default)]
+pub(super) struct Listens(Mutex<Option<Instant>>);
+
+impl Listens {
+    /// When the last one was told.
+    pub(super) fn told(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Runner for Listens {
+    async fn run(&self, cx: &StageContext) -> StageEnd {
+        cx.cancel.cancelled().await;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        StageEnd::interrupted(Interruption::Shutdown)
     }
 }
 
