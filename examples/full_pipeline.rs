@@ -13,16 +13,22 @@ mod content;
 mod ending;
 #[path = "full_pipeline/options.rs"]
 mod options;
+#[path = "full_pipeline/person.rs"]
+mod person;
 #[path = "full_pipeline/place.rs"]
 mod place;
 #[path = "full_pipeline/preflight.rs"]
 mod preflight;
 #[path = "full_pipeline/review.rs"]
 mod review;
+#[path = "full_pipeline/sandbox.rs"]
+mod sandbox;
 #[path = "full_pipeline/stop.rs"]
 mod stop;
 #[path = "full_pipeline/warnings.rs"]
 mod warnings;
+#[path = "full_pipeline/watching.rs"]
+mod watching;
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -35,11 +41,10 @@ use clap::Parser as _;
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Documents;
 use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner, FollowUps};
-use orchestrator_cli::Terminal;
 use orchestrator_core::port::{Store as _, Workspaces as _};
 use orchestrator_core::{
-    AGENTS, Command, DriverConfig, Orchestrator, Plan, PoolName, Ports, RetryRules, RunEnd,
-    RunError, RunId, Scope, TaskId, VERIFY,
+    AGENTS, DriverConfig, Orchestrator, Plan, PoolName, Ports, RetryRules, RunEnd, RunError, RunId,
+    Scope, VERIFY,
 };
 use orchestrator_git::{GitConfig, GitRun};
 use orchestrator_process::{CommandVerifier, Environment, LocalHost};
@@ -47,6 +52,7 @@ use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 
 use self::options::{Agent, Options};
 use self::place::Place;
+use self::watching::Watchers;
 
 /// How it ended, as the exit code tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +112,10 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
         say(&format!("{written} templates are written into {}.", directory.display()));
         return Ok(Exit::Done);
     }
+    if let (Some(format), Some(dir)) = (options.report, &options.dir) {
+        ending::report(dir, format).await?;
+        return Ok(Exit::Done);
+    }
     // Nothing is made before the plan is known to be one.
     let given_plan = options.plan.as_deref().map(preflight::plan).transpose()?;
     let place = Place::take(options.dir.as_deref(), options.repo.is_none())?;
@@ -132,7 +142,8 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
     };
     let pipeline = compose(options, &place, run, &repository, store).await?;
     let outcome = drive(options, &pipeline, plan, known.is_none()).await;
-    pipeline.terminal.close();
+    let end = outcome.as_ref().ok();
+    pipeline.watchers.close(pipeline.store.as_ref(), &pipeline.run, end).await?;
     let end = outcome?;
     ending::tell(options, &place, &pipeline, &end).await
 }
@@ -145,7 +156,7 @@ struct Pipeline {
     git: GitRun,
     runner: ClaudeRunner,
     reviewer: ClaudeReviewer,
-    terminal: Arc<Terminal>,
+    watchers: Watchers,
     orchestrator: Orchestrator,
 }
 
@@ -159,6 +170,7 @@ async fn compose(
 ) -> anyhow::Result<Pipeline> {
     // Agents: `claude`, or the program that stands in for it.
     let claude = Arc::new(claude_config(options)?);
+    let mask = claude.common.mask.clone();
     let runner = ClaudeRunner::new(Arc::clone(&claude));
     let reviewer = ClaudeReviewer::new(claude);
 
@@ -167,17 +179,21 @@ async fn compose(
     config.protected = protected(options)?;
     let git = GitRun::open(config).await?;
 
-    let terminal = Arc::new(Terminal::stderr());
-    warnings::show_on(&terminal);
+    let watchers = options.watching.begin(place, store.as_ref(), &run).await?;
+    warnings::show_on(&watchers.terminal);
+    // Verify commands are as little trusted as the agents that they judge.
+    let verifier = CommandVerifier::default()
+        .with_confinement(options.sandbox.confinement())
+        .with_mask(mask.clone());
     let ports = Ports {
         store: Arc::<SqliteStore>::clone(&store),
         runner: Arc::new(runner.clone()),
-        verifier: Arc::new(CommandVerifier::default()),
+        verifier: Arc::new(verifier),
         reviewer: Arc::new(FollowUps::of(Arc::new(reviewer.clone()), place.join("follow-ups"))),
         integrator: Arc::new(git.clone()),
         workspaces: Arc::new(git.clone()),
         host: Arc::new(LocalHost::new()?.with_grace(Duration::from_secs(2))),
-        observer: Arc::<Terminal>::clone(&terminal),
+        observer: watchers.observer(),
     };
     let mut config = DriverConfig::new(run.clone(), place.join("stages"));
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -188,11 +204,13 @@ async fn compose(
     .into();
     config.budget = options.budget_usd;
     config.resume = options.resume;
+    config.mask = mask;
+    config.lease_ttl = Duration::from_secs(options.lease.get().into());
     // A person who pressed Ctrl-C waits.
     config.stop_grace = Duration::from_secs(5);
     let orchestrator = Orchestrator::new(ports, config);
     let repository = repository.to_owned();
-    Ok(Pipeline { run, repository, store, git, runner, reviewer, terminal, orchestrator })
+    Ok(Pipeline { run, repository, store, git, runner, reviewer, watchers, orchestrator })
 }
 
 /// How agents are started, what they are told, and what they may do.
@@ -224,6 +242,7 @@ fn claude_config(options: &Options) -> anyhow::Result<ClaudeConfig> {
     if options.sandboxed {
         config.policy = Policy::sandboxed();
     }
+    config.common.confinement = options.sandbox.confinement();
     config.common.kill_grace = Duration::from_secs(3);
     Ok(config)
 }
@@ -265,11 +284,7 @@ async fn drive(
         let (starts, spend) = (most.dispatches, most.spend.min(plan.budget.unwrap_or(most.spend)));
         say(&format!("whatever goes wrong: at most {starts} starts of stages and {spend}"));
     }
-    for task in &options.retry {
-        let (task, actor) = (TaskId::parse(task)?, "the command line".to_owned());
-        let reason = "a person asked for it".to_owned();
-        orchestrator.ask(&Command::Retry { task, dependents: false, actor, reason }).await?;
-    }
+    options.person.decide(pipeline).await?;
     tokio::select! {
         end = orchestrator.drive(Some(Arc::new(plan)), stop.token()) => Ok(end?),
         // Whoever asks twice does not want to wait; what runs ends with this process.

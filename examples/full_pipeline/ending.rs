@@ -1,12 +1,16 @@
 //! What is left behind and said at the end.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use anyhow::Context as _;
 use orchestrator_cli::{Advice, History, Report, Terminal, escalated_md, harmless, write_whole};
+use orchestrator_core::port::Store as _;
 use orchestrator_core::{ParkReason, RunEnd};
+use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 
-use super::options::Options;
+use super::options::{Format, Options};
+use super::person::Person;
 use super::place::Place;
 use super::{Exit, Pipeline, say};
 
@@ -28,9 +32,11 @@ pub(crate) async fn tell(
         "in a document that every agent gets (`DECISIONS.md`), committed on the branch `{}`",
         harmless(branch, 200)
     );
-    let again =
-        |task: &orchestrator_core::TaskId| options.again(&place.dir, &[&format!("--retry={task}")]);
-    let advice = Advice { repository: &pipeline.repository, answer: &answer, retry: &again };
+    let command = |task: &orchestrator_core::TaskId, remedy| {
+        Some(options.again(&place.dir, &[&Person::words(task, remedy)]))
+    };
+    let repository = &pipeline.repository;
+    let advice = Advice { repository, branch, answer: &answer, command: &command };
     let page = escalated_md(&history, &advice)?;
     write_whole(&place.join("ESCALATED.md"), page.as_bytes())?;
 
@@ -70,6 +76,26 @@ pub(crate) async fn tell(
     };
     hand_over(options, pipeline).await.context("the work is merged, but not handed over")?;
     Ok(exit)
+}
+
+/// Shows how the run of a directory stands, whoever drives it.
+pub(crate) async fn report(dir: &Path, format: Format) -> anyhow::Result<()> {
+    let file = dir.join("run.db");
+    anyhow::ensure!(file.exists(), "{} holds no run", dir.display());
+    let store = SqliteStore::open(file, SqliteOptions::new()).await?;
+    let run = store.runs().await?.into_iter().next();
+    let history = match &run {
+        Some(run) => History::read(&store, run).await?,
+        None => None,
+    };
+    let history = history.with_context(|| format!("{} holds no run", dir.display()))?;
+    let report = Report::of(&history)?;
+    let mut out = io::stdout();
+    match format {
+        Format::Text => writeln!(out, "{}", report.summary(Terminal::has_color(&out)))?,
+        Format::Json => write!(out, "{}", report.to_json())?,
+    }
+    Ok(())
 }
 
 /// Gives the merged work to whom it is for: the example's own `main` moves; for the repository of

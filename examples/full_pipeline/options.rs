@@ -6,6 +6,10 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use orchestrator_core::Usd;
 
+use super::person::Person;
+use super::sandbox::InSandbox;
+use super::watching::Watching;
+
 /// Runs a plan of tasks to merged commits: agents in worktrees, verified, reviewed, merged.
 ///
 /// Without options it makes a repository and a plan of its own, and a stand-in plays the agent, so
@@ -19,9 +23,16 @@ pub(crate) struct Options {
     /// Go on with the run that is in --dir.
     #[arg(long, requires = "dir")]
     pub(crate) resume: bool,
-    /// Try an escalated task again; give it once for each.
-    #[arg(long, value_name = "TASK", requires = "resume")]
-    pub(crate) retry: Vec<String>,
+    /// Show how the run in --dir stands, also while it goes on, and do nothing else.
+    #[arg(long, value_name = "FORMAT", value_enum, num_args = 0..=1, default_missing_value = "text",
+          requires = "dir")]
+    pub(crate) report: Option<Format>,
+    #[command(flatten)]
+    pub(crate) person: Person,
+    #[command(flatten)]
+    pub(crate) watching: Watching,
+    #[command(flatten)]
+    pub(crate) sandbox: InSandbox,
     /// Who works.
     #[arg(long, value_enum, default_value = "stand-in")]
     pub(crate) agent: Agent,
@@ -65,6 +76,9 @@ pub(crate) struct Options {
     /// How many agents work at once.
     #[arg(long, value_name = "N", default_value = "4")]
     pub(crate) max_concurrent: NonZeroU32,
+    /// How long leases live after this process's last sign of life, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    pub(crate) lease: NonZeroU32,
     /// The most that the run may spend, in US dollars.
     #[arg(long, value_name = "X", value_parser = usd, allow_negative_numbers = true)]
     pub(crate) budget_usd: Option<Usd>,
@@ -79,7 +93,19 @@ pub(crate) enum Agent {
     Claude,
 }
 
+/// How a report is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A few lines for a person.
+    Text,
+    /// What report.json holds.
+    Json,
+}
+
 const AFTER: &str = "\
+What a person decides about a task is said with --resume: --retry, --retry-dependents, --more-retries,
+--approve, --by-hand, --skip or --cancel, each once for each task. --report shows a run as it stands.
+
 It leaves in the directory: repo/ (its own repository), run.db (the run), report.json, ESCALATED.md, the
 logs of each stage in stages/<task>/, and in follow-ups/ what reviewers found that did not block a merge.
 
@@ -127,6 +153,8 @@ impl Options {
         if let Some(share) = self.leave {
             put("--leave", share.to_string().as_ref());
         }
+        self.watching.again(&mut put);
+        self.sandbox.again(&mut put);
         self.document.iter().for_each(|path| put("--document", path.as_os_str()));
         self.protect.iter().for_each(|pattern| put("--protect", pattern.as_ref()));
         for (given, flag) in

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use orchestrator_core::{
-    Cause, Engine, Escalation, EventKind, InvalidSnapshot, Phase, TaskId, TaskRecord, head_and_tail,
+    Cause, Engine, Escalation, EventKind, InvalidSnapshot, Phase, StageKind, TaskId, TaskRecord,
+    head_and_tail,
 };
 
 use crate::history::History;
-use crate::text::{add_line, code, fenced, harmless, shell_word};
+use crate::text::{add, add_line, code, fenced, harmless, shell_word};
 
 /// Longest feedback of an earlier attempt that is shown whole, in bytes.
 const FEEDBACK_BYTES_MAX: usize = 8 * 1024;
@@ -20,10 +21,44 @@ const TEXT_BYTES_MAX: usize = 64 * 1024;
 pub struct Advice<'a> {
     /// The repository that keeps the work.
     pub repository: &'a Path,
+    /// The branch that the work is merged into.
+    pub branch: &'a str,
     /// Where an answer belongs, so that the next attempt reads it.
     pub answer: &'a str,
-    /// The command that has a task tried again.
-    pub retry: &'a (dyn Fn(&TaskId) -> String + Sync),
+    /// The command that does this with a task; `None` where the program has none.
+    pub command: &'a (dyn Fn(&TaskId, Remedy) -> Option<String> + Sync),
+}
+
+/// What a person can do about an escalated task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Have it tried again: as often as its plan says.
+    Retry,
+    /// The same, with those that depend on it and were given up.
+    RetryDependents,
+    /// The same, with more retries than its plan says.
+    MoreRetries,
+    /// Say in the place of the stage that judged it that its change is good.
+    Approve,
+    /// Say that it was done by hand.
+    ByHand,
+    /// Let what depends on it go on without it.
+    Skip,
+    /// Give it up, and what depends on it with it.
+    Cancel,
+}
+
+impl Remedy {
+    /// All of them, in the order in which they are told.
+    pub const ALL: &[Self] = &[
+        Self::Retry,
+        Self::RetryDependents,
+        Self::MoreRetries,
+        Self::Approve,
+        Self::ByHand,
+        Self::Skip,
+        Self::Cancel,
+    ];
 }
 
 impl std::fmt::Debug for Advice<'_> {
@@ -149,20 +184,25 @@ impl Page<'_> {
         let repository = shell_word(&self.advice.repository.display().to_string());
         if let Some(candidate) = &task.candidate {
             let change = candidate.change.as_str();
-            let place = shell_word(&format!("../{}", task.id.slug()));
             add_line(
                 text,
                 format_args!("The last sealed change is {}. To take it up:\n", code(change)),
             );
-            let command =
-                format!("git -C {repository} worktree add --detach {place} {}", shell_word(change));
-            text.push_str(&shell(&command));
+            let place = format!("../{}", task.id.slug());
+            text.push_str(&shell(&worktree(&repository, &place, change)));
             if escalation.kept.is_some() {
                 text.push('\n');
             }
         }
         if let Some(kept) = &escalation.kept {
-            add_line(text, format_args!("What was not sealed is kept: {}.", code(kept)));
+            add(text, format_args!("What was not sealed is kept: {}.", code(kept)));
+            if kept.starts_with("refs/") {
+                text.push_str(" To take it up:\n\n");
+                let place = format!("../{}-kept", task.id.slug());
+                text.push_str(&shell(&worktree(&repository, &place, kept)));
+            } else {
+                text.push('\n');
+            }
         }
         if task.candidate.is_none() && escalation.kept.is_none() {
             text.push_str("It left no change behind.\n");
@@ -208,9 +248,49 @@ impl Page<'_> {
                 "Find out what ended its stages (their logs are in the run's folder)".to_owned()
             }
         };
-        add_line(text, format_args!("{first}. Then have the task tried again:\n"));
-        text.push_str(&shell(&(self.advice.retry)(&task.id)));
+        let then = format!("{first}. Then have the task tried again");
+        let dependents = "Have those tried again too that depend on it and were given up";
+        let by_hand =
+            format!("Or finish it by hand, on branch {}, and say so", code(self.advice.branch));
+        let told = [
+            (Remedy::Retry, then.as_str()),
+            (Remedy::RetryDependents, dependents),
+            (Remedy::MoreRetries, "Give it more retries than the plan does"),
+            (Remedy::Approve, "Or say yourself that its change is good"),
+            (Remedy::ByHand, by_hand.as_str()),
+            (Remedy::Skip, "Let what waits for it go on without it"),
+            (Remedy::Cancel, "Give it up; what waits for it stays blocked"),
+        ];
+        let mut gap = "";
+        for (remedy, words) in told {
+            if remedy == Remedy::Approve && !self.waits_for_a_judge(task) {
+                continue;
+            }
+            if let Some(command) = (self.advice.command)(&task.id, remedy) {
+                add_line(text, format_args!("{gap}{words}:\n"));
+                text.push_str(&shell(&command));
+                gap = "\n";
+            }
+        }
     }
+}
+
+impl Page<'_> {
+    /// Whether it is at a stage that judges, so that a person can do that.
+    fn waits_for_a_judge(&self, task: &TaskRecord) -> bool {
+        let pipeline = self.engine.pipeline(&task.id);
+        let stage = pipeline.and_then(|pipeline| pipeline.stage(task.stage));
+        stage.is_some_and(|stage| match stage.kind {
+            StageKind::Verify | StageKind::Review | StageKind::Gate => true,
+            StageKind::Run | StageKind::Integrate => false,
+        })
+    }
+}
+
+/// The command that puts a change into a worktree of its own.
+fn worktree(repository: &str, place: &str, change: &str) -> String {
+    let (place, change) = (shell_word(place), shell_word(change));
+    format!("git -C {repository} worktree add --detach {place} {change}")
 }
 
 fn shell(command: &str) -> String {

@@ -20,7 +20,7 @@ mod times;
 mod write;
 
 pub use self::{
-    escalated::{Advice, escalated_md},
+    escalated::{Advice, Remedy, escalated_md},
     history::History,
     json_lines::JsonLines,
     notify::{Notifier, NotifyError},

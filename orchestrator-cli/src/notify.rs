@@ -5,13 +5,14 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use orchestrator_core::port::{Observer, Progress, Store, StoreError};
 use orchestrator_core::{EventKind, RunEnd, RunId, Seq, StoredEvent};
 use orchestrator_process::{Environment, Limits, Program, capture};
 use serde_json::json;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +47,8 @@ struct Notice {
 /// and again by the next process when this one ends before that is written down.
 #[derive(Debug)]
 pub struct Notifier {
-    tx: mpsc::UnboundedSender<Notice>,
+    /// Until it is closed.
+    tx: Mutex<Option<mpsc::UnboundedSender<Notice>>>,
     telling: Mutex<Option<JoinHandle<()>>>,
     give_up: CancellationToken,
 }
@@ -103,7 +105,7 @@ impl Notifier {
         let give_up = CancellationToken::new();
         let teller = Teller { program, run: run.clone(), cursor, told, give_up: give_up.clone() };
         let telling = Mutex::new(Some(tokio::spawn(teller.tell(missed, after, rx))));
-        Ok(Self { tx, telling, give_up })
+        Ok(Self { tx: Mutex::new(Some(tx)), telling, give_up })
     }
 
     /// Tells that driving the run ended, where that is no event: it stalled.
@@ -111,19 +113,24 @@ impl Notifier {
         if let RunEnd::Stalled(tasks) = end {
             let why =
                 format!("{} tasks could run, but what they need will never be there", tasks.len());
-            let notice = Notice { seq: at, what: "stalled", task: None, why };
-            // Nobody tells any more: whoever drives the run next finds it stalled too.
-            drop(self.tx.send(notice));
+            self.send(Notice { seq: at, what: "stalled", task: None, why });
+        }
+    }
+
+    fn send(&self, notice: Notice) {
+        if let Some(tx) = &*self.tx.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Nobody tells any more: the next process does.
+            drop(tx.send(notice));
         }
     }
 
     /// Tells what is still to be told, for this long at most; the rest is told by the next process.
-    pub async fn close(self, patience: Duration) {
-        let Self { tx, telling, give_up } = self;
-        drop(tx);
-        let Some(mut telling) = telling.into_inner() else { return };
+    pub async fn close(&self, patience: Duration) {
+        self.tx.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let telling = self.telling.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut telling) = telling else { return };
         if tokio::time::timeout(patience, &mut telling).await.is_err() {
-            give_up.cancel();
+            self.give_up.cancel();
             // It ends its command first.
             drop(telling.await);
         }
@@ -132,10 +139,7 @@ impl Notifier {
 
 impl Observer for Notifier {
     fn committed(&self, events: &[StoredEvent], _: &Progress) {
-        for notice in events.iter().filter_map(notice) {
-            // Nobody tells any more: the next process does.
-            drop(self.tx.send(notice));
-        }
+        events.iter().filter_map(notice).for_each(|notice| self.send(notice));
     }
 }
 

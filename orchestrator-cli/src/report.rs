@@ -38,6 +38,9 @@ pub struct Report {
     pub agent_runs: u32,
     /// Money spent, in US dollars.
     pub cost_usd: f64,
+    /// The part of it that programs said.
+    #[serde(default)]
+    pub cost_known_usd: f64,
     /// The part of it that is an estimate: a program ended without saying what it cost, so what had
     /// been set aside for it was booked.
     #[serde(default)]
@@ -179,6 +182,7 @@ impl Report {
             dispatches: tasks.iter().map(|task| task.dispatches).sum(),
             agent_runs: agent_runs(&engine, &history.events),
             cost_usd: run.spent.as_dollars(),
+            cost_known_usd: run.spent.minus(times.estimated).as_dollars(),
             cost_estimated_usd: times.estimated.as_dollars(),
             cost_reserved_usd: run.reserved.as_dollars(),
             budget_usd: run.budget.map(orchestrator_core::Usd::as_dollars),

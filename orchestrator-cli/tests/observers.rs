@@ -137,7 +137,7 @@ async fn a_person_is_told_what_waits_for_one_at_least_once_with_the_same_id() {
     let script = format!(r#"test -e "$1/tried" || {{ : > "$1/tried"; exit 1; }}; {TELL}"#);
     let notifier = Arc::new(notify(dir.path(), &script, &store).await);
     drive(&store, Arc::<Notifier>::clone(&notifier) as Arc<dyn Observer>).await;
-    Arc::into_inner(notifier).unwrap().close(Duration::from_secs(30)).await;
+    notifier.close(Duration::from_secs(30)).await;
     let first = heard();
     let words: Vec<Vec<&str>> =
         first.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -166,7 +166,7 @@ async fn what_could_not_be_told_is_told_by_the_next_process_and_a_stall_is_told_
     let heard = || std::fs::read_to_string(dir.path().join("heard")).unwrap_or_default();
     let notifier = Arc::new(notify(dir.path(), "exit 1", &store).await);
     drive(&store, Arc::<Notifier>::clone(&notifier) as Arc<dyn Observer>).await;
-    Arc::into_inner(notifier).unwrap().close(Duration::from_millis(100)).await;
+    notifier.close(Duration::from_millis(100)).await;
     let next = notify(dir.path(), TELL, &store).await;
     next.ended(&RunEnd::Stalled(Vec::new()), Seq(99));
     next.close(Duration::from_secs(30)).await;

@@ -5,7 +5,9 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use orchestrator_cli::{Advice, History, Report, TaskState, Terminal, escalated_md, shell_word};
+use orchestrator_cli::{
+    Advice, History, Remedy, Report, TaskState, Terminal, escalated_md, shell_word,
+};
 use orchestrator_core::port::{Observer, StageContext, Store};
 use orchestrator_core::testing::{MemoryTarget, Scripted, VirtualHost};
 use orchestrator_core::{
@@ -112,8 +114,20 @@ async fn driven(plan: Plan, script: fn(&StageContext) -> StageEnd) -> (History, 
 fn advice() -> Advice<'static> {
     Advice {
         repository: Path::new("/home/ann/the project"),
+        branch: "orchestrator/port",
         answer: "in `DECISIONS.md`",
-        retry: &|task| format!("the-program --resume --retry {}", shell_word(task.as_str())),
+        command: &|task, remedy| {
+            let flag = match remedy {
+                Remedy::Retry => "--retry",
+                Remedy::RetryDependents => "--retry-dependents",
+                Remedy::Approve => "--approve",
+                Remedy::ByHand => "--by-hand",
+                Remedy::Skip => "--skip",
+                Remedy::Cancel => "--cancel",
+                Remedy::MoreRetries => return None,
+            };
+            Some(format!("the-program --resume {flag} {}", shell_word(task.as_str())))
+        },
     }
 }
 

@@ -139,6 +139,68 @@ fn an_answer_lets_what_was_blocked_go_on() {
 }
 
 #[test]
+fn a_person_resolves_what_is_escalated_by_the_commands_that_the_page_names() {
+    let bench = Bench::new();
+    bench.run(&[]).assert_code(1);
+    let page = fs::read_to_string(bench.dir().join("ESCALATED.md")).unwrap();
+    for flag in ["retry", "retry-dependents", "more-retries", "by-hand", "skip", "cancel"] {
+        assert!(page.contains(&format!("--resume --{flag}=port-dates")), "{flag}:\n{page}");
+    }
+    let state = |task: &str| bench.states()[task].clone();
+
+    bench.run(&["--resume", "--cancel=port-dates"]).assert_code(1);
+    assert_eq!((state("port-dates"), state("port-agenda")), ("cancelled".into(), "blocked".into()));
+    let attempts = || bench.report()["attempts"].as_u64().unwrap();
+    let before = attempts();
+    for again in ["--retry-dependents=port-dates", "--more-retries=port-dates=2"] {
+        bench.run(&["--resume", again]).assert_code(1);
+        assert_eq!(state("port-dates"), "escalated", "{again}");
+    }
+    assert_eq!(attempts(), before + 2);
+
+    let rest = ["--resume", "--by-hand=port-dates", "--skip=port-calendar", "--cancel=port-agenda"];
+    bench.run(&rest).assert_code(0);
+    assert_eq!(state("port-agenda"), "cancelled");
+    let why = |task: &str| {
+        let report = bench.report();
+        let mut tasks = report["tasks"].as_array().unwrap().iter();
+        tasks.find(|row| row["id"] == task).unwrap()["why"].as_str().unwrap().to_owned()
+    };
+    let how = (why("port-dates"), why("port-calendar"));
+    assert_eq!(how, ("done by hand".into(), "skipped by a person".into()));
+    let unknown = bench.run(&["--resume", "--skip=nothing"]);
+    assert!(unknown.assert_code(2).stderr.contains("nothing"), "{}", unknown.stderr);
+}
+
+#[test]
+fn in_a_sandbox_all_goes_as_without_and_whoever_watches_is_told() {
+    let bench = Bench::new();
+    let (told, lines) = (bench.path("told"), bench.path("lines"));
+    let notify = format!("echo $ORCHESTRATOR_EVENT $ORCHESTRATOR_TASK >> '{}'", told.display());
+    let arguments =
+        ["--sandbox", "prefer", "--notify", &notify, "--events", lines.to_str().unwrap()];
+    let mut running = bench.start(&arguments);
+    // The report is there while the run goes on, for whoever asks.
+    assert!(running.until(|shown| shown.contains("port-trim")), "it ended early");
+    let asked = bench.run(&["--report", "json"]);
+    let asked: serde_json::Value = serde_json::from_str(&asked.assert_code(0).stdout).unwrap();
+    assert_eq!((&asked["state"], asked["tasks"].as_array().unwrap().len()), (&"active".into(), 16));
+    running.wait().assert_code(1);
+    assert_outcome(&bench);
+    assert_eq!(fs::read_to_string(told).unwrap(), "escalated port-dates\nfailed\n");
+    let lines = fs::read_to_string(lines).unwrap();
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["activity"] == "started"));
+    assert!(lines.iter().any(|line| line["progress"] == "failed"), "{:?}", lines.last());
+    let summary = bench.run(&["--report"]);
+    let summary = &summary.assert_code(0).stdout;
+    for part in ["13/16 done", "busy", "lower bound", "slowest chain", "tasks waited"] {
+        assert!(summary.contains(part), "{part} is not in:\n{summary}");
+    }
+}
+
+#[test]
 fn a_run_that_has_ended_is_looked_at_again_without_changing() {
     let bench = Bench::new();
     bench.run(&[]).assert_code(1);
