@@ -32,7 +32,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::child::Kind;
-use self::figures::{Load, Own, open_files, percent, quantile, say, threads};
+use self::figures::{Load, Own, open_files, percent, quantile, quotient, say, threads};
 use self::ports::Watched;
 
 /// How many, and for how long.
@@ -92,7 +92,7 @@ async fn measure(dir: &Path, options: &Options) -> anyhow::Result<()> {
     let rss = Own::now()?.rss_bytes.saturating_sub(before.rss_bytes);
     say("memory_bytes_per_child", rss / workers);
     let more = open_files()?.saturating_sub(files);
-    say("open_files_per_child", format_args!("{:.2}", ratio(more + 3, workers)));
+    say("open_files_per_child", quotient(more + 3, workers));
     say("threads_with_one_child", at_one);
     say("threads_with_all_children", threads()?);
     say("ending_seconds", format_args!("{:.2}", fleet.stop().await?.as_secs_f64()));
@@ -118,11 +118,6 @@ async fn measure(dir: &Path, options: &Options) -> anyhow::Result<()> {
     say("dispatch_latency_p50_ms", quantile(&latencies, 50));
     say("dispatch_latency_p99_ms", quantile(&latencies, 99));
     Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "both are far below 2^52")]
-fn ratio(whole: u64, part: u64) -> f64 {
-    whole as f64 / part as f64
 }
 
 /// Programs that are being driven.

@@ -10,19 +10,22 @@ use std::time::{Duration, Instant};
 
 use super::PLACES;
 use super::child::{ARGUMENT, Kind};
-use super::figures::{Begun, percent, quantile, say};
+use super::figures::{Begun, Own, open_files, percent, quantile, quotient, say, threads};
 
 /// Short programs that are enough for a quantile.
 const SHORT: usize = 500;
 
 pub(crate) fn measure(dir: &Path, workers: u32, window: Duration) -> anyhow::Result<()> {
-    let mut children = Vec::new();
-    let mut outputs = Vec::new();
+    let (memory, files) = (Own::now()?.rss_bytes, open_files()?);
+    let mut children = Vec::with_capacity(workers as usize);
+    let mut outputs = Vec::with_capacity(workers as usize);
+    let begun = Instant::now();
     for number in 0..workers {
         let path = dir.join(format!("empty-{number}"));
         children.push(child(Kind::Chatty)?.stdout(File::create(&path)?).spawn()?);
         outputs.push((File::open(path)?, 0));
     }
+    say("empty_loop_starting_seconds", format_args!("{:.2}", begun.elapsed().as_secs_f64()));
     sleep(Duration::from_secs(3));
     let begun = Begun::now();
     let until = Instant::now() + window;
@@ -31,6 +34,11 @@ pub(crate) fn measure(dir: &Path, workers: u32, window: Duration) -> anyhow::Res
         sleep(Duration::from_secs(1));
     }
     say("empty_loop_chatty_cpu_percent_of_a_core", percent(begun.load()));
+    let more = Own::now()?.rss_bytes.saturating_sub(memory);
+    say("empty_loop_memory_bytes_per_child", more / u64::from(workers.max(1)));
+    let more = open_files()?.saturating_sub(files);
+    say("empty_loop_open_files_per_child", quotient(more, u64::from(workers)));
+    say("empty_loop_threads", threads()?);
     let begun = Begun::now();
     sleep(window);
     say("empty_loop_idle_cpu_percent_of_a_core", percent(begun.load()));
@@ -90,7 +98,7 @@ fn dispatch() -> anyhow::Result<()> {
         let child = start()?;
         running.insert(child.id(), child);
     }
-    let mut latencies = Vec::new();
+    let (mut latencies, begun) = (Vec::new(), Instant::now());
     while latencies.len() < SHORT {
         for pid in running.keys().copied().collect::<Vec<_>>() {
             let Some(child) = running.get_mut(&pid) else { continue };
@@ -105,9 +113,11 @@ fn dispatch() -> anyhow::Result<()> {
         }
         sleep(Duration::from_millis(1));
     }
+    let a_second = f64::from(u32::try_from(latencies.len())?) / begun.elapsed().as_secs_f64();
     for child in running.values_mut() {
         child.wait()?;
     }
+    say("empty_loop_short_programs_a_second", format_args!("{a_second:.0}"));
     say("empty_loop_dispatch_latency_p50_ms", quantile(&latencies, 50));
     say("empty_loop_dispatch_latency_p99_ms", quantile(&latencies, 99));
     Ok(())

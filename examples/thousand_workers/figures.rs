@@ -89,6 +89,12 @@ fn used() -> Duration {
     Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
 }
 
+/// How many of one there are of the other.
+#[expect(clippy::cast_precision_loss, reason = "both are far below 2^52")]
+pub(crate) fn quotient(whole: u64, part: u64) -> String {
+    format!("{:.2}", whole as f64 / part.max(1) as f64)
+}
+
 pub(crate) fn percent(load: Load) -> String {
     format!("{:.2}", 100.0 * load.used.as_secs_f64() / load.span.as_secs_f64())
 }
