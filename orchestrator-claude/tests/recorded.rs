@@ -273,6 +273,26 @@ fn a_run_that_was_ended_costs_at_least_what_its_messages_cost() {
 }
 
 #[test]
+fn of_two_recorded_final_lines_the_last_one_is_the_answer() {
+    for version in [OLD, NEW] {
+        let transcript = recorded(version, "background_finishes");
+        let last = transcript.last().and_then(|last| last.result.as_deref());
+        assert_eq!((transcript.finals(), last), (2, Some("second answer, turn 2")), "{version}");
+    }
+    // What comes after the first one may be cut off by this side, and does not undo it.
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/2.1.332");
+    let output = std::fs::read_to_string(path.join("background_finishes.jsonl")).unwrap();
+    let end = output.find(r#""result":"started it""#).unwrap();
+    let end = end + output[end..].find('\n').unwrap();
+    let mut transcript = Transcript::of(&output.as_bytes()[..end + 40]);
+    assert!(transcript.is_last_line_torn());
+    let late = Ending { was_ended_late: true, ..ending(&transcript, 143) };
+    assert_eq!(classify(&late), Class::Success);
+    transcript.push_line(b"{}");
+    assert_eq!(transcript.last().and_then(|last| last.result.as_deref()), Some("started it"));
+}
+
+#[test]
 fn the_rest_of_what_a_run_says_is_kept() {
     let denied = recorded(NEW, "deny_gitpush_yolo");
     let denials: Vec<_> = denied.denials().collect();

@@ -87,6 +87,60 @@ fn p16_braces_in_values_are_data_and_nothing_is_escaped() {
     });
 }
 
+/// Text that a template would act on, if it were one.
+const LIVE: &str = "{{inputs.source}}{{> rules}}{{{x}}}{{#if y}}\\{{z}}<&\"'";
+
+#[test]
+fn p16_every_kind_of_value_reaches_the_prompt_as_it_is() {
+    let live = |place: &str| format!("{place}:{LIVE}");
+    let lists = ["noticed", "files", "known", "altered", "earlier"].map(|place| [live(place)]);
+    let [noticed, files, known, altered, earlier] = &lists;
+    let feedback = [live("learning"), live("error")];
+    let documents = [Document { name: live("name"), text: live("document") }];
+    let mut task = task();
+    task.inputs.insert("own".to_owned(), live("input").into());
+    task.inputs.insert("deep".to_owned(), json!([{ "k": "{{inputs.source}}" }]));
+    task.verify = Some(VerifyCommand::Shell(live("verify")));
+    let (diff, cut, answer, repeat) = (live("diff"), live("cut"), live("answer"), live("repeat"));
+    let change = ChangeText {
+        files,
+        diff: &diff,
+        cut: Some(&cut),
+        known,
+        documents: altered,
+        earlier,
+        answer: Some(&answer),
+        mark: "m1",
+        repeat: Some(&repeat),
+    };
+    let values = Values {
+        task: &task,
+        attempt: 3,
+        feedback: &feedback,
+        noticed,
+        documents: &documents,
+        change: Some(change),
+    };
+    let templates = Templates::built_in();
+    let all = |names: &[&str], places: &[&str]| {
+        for name in names {
+            let prompt = templates.render(name, values).unwrap();
+            for place in places {
+                assert!(prompt.contains(&live(place)), "{place} in {name}: {prompt}");
+            }
+            assert!(!prompt.contains("a.py{{> rules"), "{name}");
+        }
+    };
+    let of_work = ["input", "verify", "name", "document", "error", "learning", "noticed"];
+    all(&["implement", "port", "fix", "address-feedback"], &of_work);
+    all(&["resume"], &["verify", "error", "learning", "noticed"]);
+    let of_review = ["input", "name", "document", "files", "known", "altered", "earlier", "diff"];
+    all(&["review"], &of_review);
+    all(&["review"], &["cut", "answer", "repeat"]);
+    let deep = r#"[{"k":"{{inputs.source}}"}]"#;
+    assert!(templates.render("fix", values).unwrap().contains(deep));
+}
+
 #[test]
 fn a_long_error_keeps_its_head_and_tail_within_the_limit() {
     let error = format!("begins {} ends", "x".repeat(100_000));
