@@ -93,10 +93,11 @@ fn act(behaviour: &str, outside: Option<&Path>) -> io::Result<()> {
             answer("done")?;
         }
         "ignore-term" => {
-            // The shell ignores it, and so does what it starts.
+            // The shell ignores it, and so does what it starts; its pid goes to the file outside.
             begin()?;
             let mut deaf = Command::new("sh");
-            deaf.args(["-c", "trap '' TERM; while :; do sleep 1; done"]).status()?;
+            deaf.args(["-c", "trap '' TERM; echo $$ > \"$0\"; while :; do sleep 1; done"]);
+            deaf.arg(outside.unwrap_or_else(|| Path::new("/dev/null"))).status()?;
         }
         "no-answer" => {}
         "answer-twice" => {

@@ -83,6 +83,8 @@ async fn one_that_does_not_end_when_it_is_asked_to_is_killed_at_its_time_limit()
     let runner = world.any_program("ignore-term").with_grace(Duration::from_millis(200));
     let story = world.drive(runner).await;
     assert!(rejected(&story).contains("time limit"), "{story:?}");
+    let deaf = fs::read_to_string(world.outside()).unwrap();
+    assert!(!world::is_alive(deaf.trim()), "{deaf}");
 }
 
 #[tokio::test]
@@ -109,7 +111,9 @@ async fn one_that_answers_twice_is_taken_at_its_word_once_and_paid_once() {
 
 #[tokio::test]
 async fn one_that_lingers_after_its_answer_is_ended_and_its_answer_stands() {
-    let world = World::new();
+    // Its stage may take far longer than that.
+    let mut world = World::new();
+    world.timeout = Duration::from_secs(600);
     let story = world.drive(world.claude("linger")).await;
     assert_eq!(interrupted(&story), None);
     assert!(story.took < Duration::from_secs(30), "{:?}", story.took);

@@ -71,6 +71,8 @@ pub(crate) struct Story {
 pub(crate) struct World {
     dir: TempDir,
     pub(crate) repo: PathBuf,
+    /// What the task's stages may take.
+    pub(crate) timeout: Duration,
 }
 
 impl World {
@@ -84,7 +86,7 @@ impl World {
         fs::write(repo.join("README.md"), "ours\n").unwrap();
         git(&repo, ["add", "-A"]);
         git(&repo, ["commit", "-q", "-m", "begin"]);
-        Self { dir, repo }
+        Self { dir, repo, timeout: Duration::from_secs(6) }
     }
 
     /// Where the agent notes that it has misbehaved.
@@ -145,7 +147,7 @@ impl World {
         config.rules.backoff = Duration::ZERO;
         let begun = Instant::now();
         let driving = Orchestrator::new(ports, config);
-        let end = driving.drive(Some(plan()), CancellationToken::new()).await.unwrap();
+        let end = driving.drive(Some(plan(self.timeout)), CancellationToken::new()).await.unwrap();
         let events: Vec<EventKind> =
             recorder.events().into_iter().map(|stored| stored.event.kind).collect();
         assert_eq!(end, RunEnd::Completed, "{events:?}");
@@ -162,10 +164,10 @@ impl World {
     }
 }
 
-fn plan() -> Arc<Plan> {
+fn plan(timeout: Duration) -> Arc<Plan> {
     let mut task = TaskSpec::new(TaskId::parse("work").unwrap());
     task.verify = Some(VerifyCommand::Shell("test work = \"$(cat work.txt)\"".to_owned()));
     task.scope = Some(Scope::parse(["work.txt"]).unwrap());
-    task.timeout = Some(Duration::from_secs(6));
+    task.timeout = Some(timeout);
     Arc::new(Plan { tasks: vec![task], ..Plan::default() })
 }
