@@ -73,6 +73,11 @@ fn in_background(command: &str) -> Reply {
     Reply::tool("Bash", input)
 }
 
+/// Whether the program stays for what runs in the background; the older one ends that by itself.
+fn waits_for_background(place: &Place) -> bool {
+    noted(place)["version"] != "2.1.197"
+}
+
 #[tokio::test]
 async fn a_program_that_goes_on_after_its_final_line_is_ended_and_what_it_said_counts() {
     let rules = vec![
@@ -86,7 +91,7 @@ async fn a_program_that_goes_on_after_its_final_line_is_ended_and_what_it_said_c
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!((&end.outcome, class(&place).as_str()), (&Outcome::Passed, "Success"));
     assert!(matches!(end.cost, Cost::Known(_)), "{:?}", end.cost);
-    assert_eq!(noted(&place)["ended_after_final_line"], Value::Bool(true));
+    assert_eq!(noted(&place)["ended_after_final_line"], Value::Bool(waits_for_background(&place)));
     assert!(place.processes().is_empty(), "{:?}", place.processes());
 }
 
@@ -114,6 +119,9 @@ async fn work_in_the_background_that_ends_is_waited_for_and_the_last_final_line_
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     lets_go.await.unwrap();
     assert_eq!((&end.outcome, class(&place).as_str()), (&Outcome::Passed, "Success"));
+    if !waits_for_background(&place) {
+        return;
+    }
     // Of its two reports the one that counts names a file that is not there; the cost is of both.
     let record = noted(&place);
     assert_eq!(
