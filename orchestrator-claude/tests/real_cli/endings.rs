@@ -330,26 +330,30 @@ async fn a_program_that_breaks_down_says_nothing_and_is_not_believed() {
     assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
 }
 
+/// Looks at how an interrupted program was understood; says whether it still wrote a final line.
+/// The moment decides that: it mostly does soon after it has begun something, and not when it has
+/// waited for seconds.
+fn is_interrupted(place: &Place, outcome: &Outcome) -> bool {
+    let output = std::fs::read_to_string(place.cx.dir.join("stdout.jsonl")).unwrap();
+    let has_final_line = output.contains(r#""type":"result""#);
+    assert_eq!(class(place), if has_final_line { "Failed" } else { "Malformed" });
+    assert_eq!(interrupted(outcome), Some(Interruption::Crashed));
+    has_final_line
+}
+
 #[tokio::test]
 async fn an_exit_code_of_0_after_an_interrupt_is_no_success() {
     let Some((place, outcome)) = signalled("-INT", "waits", When::Waits).await else { return };
     assert_eq!(exit(&place), "Code(0)");
-    // The moment decides whether it still writes a final line; it mostly does soon after it has sent
-    // its request, and not when it has waited for seconds.
-    let output = std::fs::read_to_string(place.cx.dir.join("stdout.jsonl")).unwrap();
-    let has_final_line = output.contains(r#""type":"result""#);
-    assert_eq!(class(&place), if has_final_line { "Failed" } else { "Malformed" });
-    assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
-    if !has_final_line {
+    if !is_interrupted(&place, &outcome) {
         record(&place, "sigint_api");
     }
 }
 
 #[tokio::test]
-async fn a_program_that_is_interrupted_at_its_work_says_that_it_broke_off() {
+async fn a_program_that_is_interrupted_at_its_work_is_not_believed_either() {
     let Some((place, outcome)) = signalled("-INT", "works", When::Works).await else { return };
-    assert_eq!(class(&place), "Failed");
-    assert_eq!(interrupted(&outcome), Some(Interruption::Crashed));
+    is_interrupted(&place, &outcome);
 }
 
 #[tokio::test]
