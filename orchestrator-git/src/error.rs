@@ -171,7 +171,7 @@ pub enum GitError {
         path: PathBuf,
     },
     /// Nothing is kept under this name.
-    #[error("nothing is kept as `{name}`: `GitRun::kept` lists what is")]
+    #[error("nothing is kept as `{name}`: give a name as the list of kept work has it")]
     NotKept {
         /// The name.
         name: String,

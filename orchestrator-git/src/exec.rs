@@ -8,11 +8,13 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use orchestrator_process::{Captured, End, Environment, Limits, Program, capture};
+use orchestrator_process::{Captured, End, Environment, Limits, Program, SpawnError, capture};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::GitError;
 use crate::locks::{self, LockRoots};
+use crate::server::{Reply, Servers, Service};
 
 /// How long one call may take: a checkout of a large repository on a slow disk is the longest.
 const CALL_MAX: Duration = Duration::from_secs(900);
@@ -68,6 +70,7 @@ pub(crate) struct Caller {
     pub(crate) author_name: String,
     pub(crate) author_email: String,
     pub(crate) lock_roots: LockRoots,
+    pub(crate) servers: Servers,
 }
 
 /// One call.
@@ -79,6 +82,7 @@ pub(crate) struct Call {
     config: Vec<(OsString, &'static str)>,
     stdin: Vec<u8>,
     bytes_max: usize,
+    service: Option<Service>,
 }
 
 /// What a call gave.
@@ -101,6 +105,7 @@ impl Call {
             config: Vec::new(),
             stdin: Vec::new(),
             bytes_max: ANSWER_BYTES_MAX,
+            service: None,
         }
     }
 
@@ -135,12 +140,29 @@ impl Call {
         self
     }
 
+    /// Lets a program answer that stays for the next question; the input is one question.
+    pub(crate) const fn served(mut self, service: Service) -> Self {
+        self.service = Some(service);
+        self
+    }
+
     fn name(&self) -> String {
         self.args.first().map(|arg| arg.to_string_lossy().into_owned()).unwrap_or_default()
     }
 }
 
 impl Caller {
+    /// Calls this program, in nobody's name, where no lock is ours to remove.
+    pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
+        Self {
+            program: program.as_ref().to_owned(),
+            author_name: String::new(),
+            author_email: String::new(),
+            lock_roots: LockRoots::default(),
+            servers: Servers::default(),
+        }
+    }
+
     /// Calls git and returns what it gave, whatever its exit code.
     pub(crate) async fn ask(&self, call: &Call) -> Result<Answer, GitError> {
         let mut tries = 0;
@@ -156,6 +178,8 @@ impl Caller {
                 let why = "it came back each time".to_owned();
                 return Err(GitError::Locked { lock: left, why });
             }
+            // Those that wait here hold none.
+            self.servers.end();
             locks::clear_stale(&self.lock_roots, &left).await?;
         }
     }
@@ -167,6 +191,11 @@ impl Caller {
     }
 
     async fn once(&self, call: &Call) -> Result<Answer, GitError> {
+        if let Some(service) = call.service
+            && let Some(answer) = self.served(service, call).await?
+        {
+            return Ok(answer);
+        }
         let program = Program::new(&self.program)
             .args(&call.args)
             .cwd(&call.cwd)
@@ -176,6 +205,30 @@ impl Caller {
         let never = CancellationToken::new();
         let captured = capture(&program, &never, call.bytes_max).await.map_err(GitError::Start)?;
         Answer::of(captured, &call.name())
+    }
+
+    async fn served(&self, service: Service, call: &Call) -> Result<Option<Answer>, GitError> {
+        let environment = self.environment(call);
+        let start = || {
+            let mut command = tokio::process::Command::new(&self.program);
+            command.args(&call.args).current_dir(&call.cwd);
+            command
+        };
+        let asking = self.servers.ask(service, &environment, &call.stdin, start);
+        let ended = |why: &str| GitError::Ended { command: call.name(), why: why.to_owned() };
+        let reply = match timeout(CALL_MAX, asking).await {
+            Ok(reply) => reply.map_err(|source| {
+                let program = self.program.to_string_lossy().into_owned();
+                GitError::Start(SpawnError::Other { program, source })
+            })?,
+            Err(_) => return Err(ended("it took too long")),
+        };
+        Ok(reply.map(|reply| match reply {
+            Reply::Answer(stdout) => {
+                Answer { code: 0, stdout, stderr: String::new(), is_cut: false }
+            }
+            Reply::Ended(stdout, code, stderr) => Answer { code, stdout, stderr, is_cut: false },
+        }))
     }
 
     fn environment(&self, call: &Call) -> Environment {

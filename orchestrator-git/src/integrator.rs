@@ -78,8 +78,7 @@ impl Integrator for GitRun {
 
     async fn is_merged(&self, change: &ChangeId) -> Result<bool, PortError> {
         let change = Oid::of(change)?;
-        let call = self.0.git.plumbing(["cat-file", "-e", &format!("{change}^{{commit}}")]);
-        if self.0.git.ask(call).await?.code != 0 {
+        if self.0.git.object("commit", &change).await?.is_none() {
             // What is not even there was never merged.
             return Ok(false);
         }
@@ -159,8 +158,8 @@ impl Inner {
         if let Some(known) = self.known_fence(blob) {
             return Ok(known);
         }
-        let answer = self.git.run(self.git.plumbing(["cat-file", "blob", blob.as_str()])).await?;
-        let token = token_in(&answer.stdout).ok_or_else(|| GitError::Unexpected {
+        let text = self.git.object("blob", blob).await?;
+        let token = text.as_deref().and_then(token_in).ok_or_else(|| GitError::Unexpected {
             command: "cat-file".to_owned(),
             answer: format!("{name} holds no number"),
         })?;
@@ -301,16 +300,14 @@ impl Inner {
     /// The tree that comes of bringing what the candidate changed onto the target.
     async fn merge_trees(&self, onto: &Oid, base: &Oid, change: &Oid) -> Result<Merge, GitError> {
         let shield = self.git.shield().await?;
-        let mut call = self.git.plumbing(["merge-tree", "--write-tree", "-z"]);
+        let mut call = self.git.without_attributes(["merge-tree", "--write-tree", "-z"]);
         if self.git.has(2, 40) {
             call = call.arg(format!("--merge-base={base}"));
         } else if !self.git.is_ancestor(base.as_str(), onto.as_str()).await? {
             // Without a given base git would bring along what the base has and the target has not.
             return Err(GitError::NoChange { text: base.to_string() });
         }
-        // Attributes that tasks can change must not choose how their work is merged.
         let call = call.args([onto.as_str(), change.as_str()]).config(&shield.overrides);
-        let call = call.env("GIT_ATTR_SOURCE", self.git.empty_tree().await?.as_str());
         let answer = self.git.ask(call).await?;
         match answer.code {
             0 => {

@@ -302,6 +302,7 @@ impl Inner {
         let marker =
             marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
         let args = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
+        let args = args.into_iter().chain(["--ignore-submodules=none"]);
         let call = self.git.plumbing(args).args([base.as_str(), marker.start.as_str()]);
         let answer = self.git.run(call).await?;
         let mut fields = answer.stdout.split(|byte| *byte == 0);

@@ -195,8 +195,10 @@ impl Inner {
             .filter_map(|path| path.strip_suffix(b"/"))
             .map(<[u8]>::to_vec)
             .collect();
-        let args = ["diff-index", "--cached", "--raw", "-z", "--no-renames", start.as_str()];
-        let added = self.git.ask(self.git.in_tree(place, args).await?).await?;
+        let args = ["diff-index", "--cached", "--raw", "-z", "--no-renames"];
+        let call = self.git.in_tree(place, args).await?;
+        let call = call.args(["--ignore-submodules=none", start.as_str()]);
+        let added = self.git.ask(call).await?;
         let added = diff::entries(&added.stdout);
         found.extend(added.into_iter().filter(|entry| entry.new_mode == GITLINK).map(|e| e.path));
         Ok(found)

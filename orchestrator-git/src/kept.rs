@@ -1,4 +1,4 @@
-//! What is kept of a run: listing it, restoring it, and letting go of it by explicit rule.
+//! What is kept of runs: listing it, restoring it, and letting go of it by explicit rule.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::GitError;
-use crate::exec::Call;
-use crate::names::{CANDIDATE_TRAILER, Oid};
-use crate::run::{GitRun, Inner};
+use crate::exec::{Call, Caller};
+use crate::names::{CANDIDATE_TRAILER, Oid, RUNS};
+use crate::repository::Git;
+use crate::run::GitRun;
 use crate::worktree::remove_if_there;
 
 /// What is asked of each ref.
@@ -22,6 +23,8 @@ pub struct Kept {
     pub name: String,
     /// The commit.
     pub commit: String,
+    /// The run's name in refs and directories.
+    pub run: String,
     /// The task's name in refs and directories ([`TaskId::slug`](orchestrator_core::TaskId::slug)).
     pub task: String,
     /// What it is.
@@ -58,6 +61,91 @@ impl Retention {
         let is_older = |max| now.duration_since(kept.at).is_ok_and(|age| age > max);
         self.of_merged_tasks && kept.is_of_merged_task || self.older_than.is_some_and(is_older)
     }
+
+    /// What it names of this.
+    fn among(self, mut kept: Vec<Kept>) -> Vec<Kept> {
+        let now = SystemTime::now();
+        // A task's last change is needed as long as it may still be merged.
+        kept.retain(|kept| kept.what != KeptAs::Candidate && self.names(kept, now));
+        kept
+    }
+}
+
+/// What is kept of all runs of one repository, whether they are over, under way, or can be opened at
+/// all: a person looks here for lost work.
+#[derive(Debug)]
+pub struct KeptWork {
+    git: Git,
+}
+
+impl KeptWork {
+    /// Opens the repository whose top level is this path.
+    ///
+    /// # Errors
+    /// [`GitError`] when there is none, or git cannot be used.
+    pub async fn open(repository: &Path) -> Result<Self, GitError> {
+        Ok(Self { git: Git::open(Caller::new("git"), repository).await? })
+    }
+
+    /// Everything that is kept under refs, by run, task and name.
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be found out.
+    pub async fn list(&self) -> Result<Vec<Kept>, GitError> {
+        let mut found = Vec::new();
+        for run in self.runs().await? {
+            let root = format!("{RUNS}/{run}");
+            let head = match self.git.tip(&format!("{root}/merged")).await? {
+                Some(merged) => Some(merged),
+                None => self.git.tip(&format!("refs/heads/orchestrator/{run}")).await?,
+            };
+            found.extend(self.git.kept_of(&run, head.as_ref()).await?);
+        }
+        Ok(found)
+    }
+
+    async fn runs(&self) -> Result<BTreeSet<String>, GitError> {
+        let call = self.git.plumbing(["for-each-ref", "--format=%(refname)", RUNS]);
+        let answer = self.git.run(call).await?;
+        let text = answer.text();
+        let names = text.lines().filter_map(|name| {
+            let rest = name.strip_prefix(RUNS)?.strip_prefix('/')?;
+            rest.split_once('/').map(|(run, _)| run.to_owned())
+        });
+        Ok(names.collect())
+    }
+
+    /// Writes all the files of something kept into a directory of its own, made where it is missing.
+    ///
+    /// # Errors
+    /// [`GitError::NotKept`] for a name that [`list`](Self::list) does not have,
+    /// [`GitError::NotEmpty`] when something is in the directory.
+    pub async fn restore(&self, name: &str, into: &Path) -> Result<(), GitError> {
+        restore(&self.git, self.list().await?, name, into).await
+    }
+
+    /// What [`prune`](Self::prune) would let go of now, of one run or of all.
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be found out.
+    pub async fn named_by(
+        &self,
+        rule: Retention,
+        run: Option<&str>,
+    ) -> Result<Vec<Kept>, GitError> {
+        let mut kept = rule.among(self.list().await?);
+        kept.retain(|kept| run.is_none_or(|run| kept.run == run));
+        Ok(kept)
+    }
+
+    /// Lets go of kept work that the rule names, of one run or of all, and says what went. The
+    /// commits stay in the repository until git collects its garbage.
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be done; nothing went then.
+    pub async fn prune(&self, rule: Retention, run: Option<&str>) -> Result<Vec<Kept>, GitError> {
+        let_go(&self.git, self.named_by(rule, run).await?).await
+    }
 }
 
 impl GitRun {
@@ -67,7 +155,9 @@ impl GitRun {
     /// # Errors
     /// [`GitError`] when it could not be found out.
     pub async fn kept(&self) -> Result<Vec<Kept>, GitError> {
-        self.0.list_kept().await
+        let run = &self.0;
+        let head = run.head().await?;
+        run.git.kept_of(&run.config.run.slug(), Some(&head)).await
     }
 
     /// Directories that were set aside because git cannot keep them, such as repositories inside a
@@ -88,27 +178,7 @@ impl GitRun {
     /// [`GitError::NotKept`] for a name that [`kept`](Self::kept) does not list,
     /// [`GitError::NotEmpty`] when something is in the directory.
     pub async fn restore(&self, name: &str, into: &Path) -> Result<(), GitError> {
-        let run = &self.0;
-        let kept = run.list_kept().await?.into_iter().find(|kept| kept.name == name);
-        let kept = kept.ok_or_else(|| GitError::NotKept { name: name.to_owned() })?;
-        fs::create_dir_all(into).map_err(GitError::io(into, "made"))?;
-        let into = fs::canonicalize(into).map_err(GitError::io(into, "found"))?;
-        let mut inside = fs::read_dir(&into).map_err(GitError::io(&into, "listed"))?;
-        if inside.next().is_some() {
-            return Err(GitError::NotEmpty { path: into });
-        }
-        let index = run.root.join(format!(".restoring-{}", crate::worktree::unique()));
-        let shield = run.git.shield().await?;
-        let written = {
-            let call = Call::new(&into, ["read-tree", "--reset", "-u", &kept.commit])
-                .env("GIT_DIR", &run.git.dir)
-                .env("GIT_WORK_TREE", &into)
-                .env("GIT_INDEX_FILE", &index)
-                .config(&shield.overrides);
-            run.git.run(call).await
-        };
-        remove_if_there(&index)?;
-        written.map(drop)
+        restore(&self.0.git, self.kept().await?, name, into).await
     }
 
     /// Lets go of kept work that the rule names, and says what went. The commits stay in the
@@ -117,26 +187,48 @@ impl GitRun {
     /// # Errors
     /// [`GitError`] when it could not be done; nothing went then.
     pub async fn prune_kept(&self, rule: Retention) -> Result<Vec<Kept>, GitError> {
-        let now = SystemTime::now();
-        let mut kept = self.0.list_kept().await?;
-        // A task's last change is needed as long as it may still be merged.
-        kept.retain(|kept| kept.what != KeptAs::Candidate && rule.names(kept, now));
-        if kept.is_empty() {
-            return Ok(kept);
-        }
-        let lines = kept.iter().map(|kept| format!("delete {} {}\n", kept.name, kept.commit));
-        let gone = self.0.git.transact(&lines.collect::<String>()).await?;
-        if gone.code == 0 { Ok(kept) } else { Err(gone.failed("update-ref")) }
+        let_go(&self.0.git, rule.among(self.kept().await?)).await
     }
 }
 
-impl Inner {
-    async fn list_kept(&self) -> Result<Vec<Kept>, GitError> {
-        let (kept, tasks) = (self.refs.all_kept(), self.refs.tasks());
-        let call = self.git.plumbing(["for-each-ref", FORMAT, &kept, &tasks]);
-        let answer = self.git.run(call).await?;
+async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<(), GitError> {
+    let kept = kept.into_iter().find(|kept| kept.name == name);
+    let kept = kept.ok_or_else(|| GitError::NotKept { name: name.to_owned() })?;
+    fs::create_dir_all(into).map_err(GitError::io(into, "made"))?;
+    let into = fs::canonicalize(into).map_err(GitError::io(into, "found"))?;
+    let mut inside = fs::read_dir(&into).map_err(GitError::io(&into, "listed"))?;
+    if inside.next().is_some() {
+        return Err(GitError::NotEmpty { path: into });
+    }
+    let unique = crate::worktree::unique();
+    let index = std::env::temp_dir().join(format!("orchestrator-restoring-{unique}"));
+    let shield = git.shield().await?;
+    let call = Call::new(&into, ["read-tree", "--reset", "-u", &kept.commit])
+        .env("GIT_DIR", &git.dir)
+        .env("GIT_WORK_TREE", &into)
+        .env("GIT_INDEX_FILE", &index)
+        .config(&shield.overrides);
+    let written = git.run(call).await;
+    remove_if_there(&index)?;
+    written.map(drop)
+}
+
+async fn let_go(git: &Git, kept: Vec<Kept>) -> Result<Vec<Kept>, GitError> {
+    if kept.is_empty() {
+        return Ok(kept);
+    }
+    let lines = kept.iter().map(|kept| format!("delete {} {}\n", kept.name, kept.commit));
+    let gone = git.transact(&lines.collect::<String>()).await?;
+    if gone.code == 0 { Ok(kept) } else { Err(gone.failed("update-ref")) }
+}
+
+impl Git {
+    /// What is kept of a run whose branch stands here.
+    async fn kept_of(&self, run: &str, head: Option<&Oid>) -> Result<Vec<Kept>, GitError> {
+        let (kept, tasks) = (format!("{RUNS}/{run}/kept"), format!("{RUNS}/{run}/task"));
+        let answer = self.run(self.plumbing(["for-each-ref", FORMAT, &kept, &tasks])).await?;
         let mut fields = answer.stdout.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-        let merged = self.merged_candidates().await?;
+        let merged = self.merged_candidates(head).await?;
         let (mut found, mut merged_tasks) = (Vec::new(), BTreeSet::new());
         while let (Some(name), Some(commit), Some(at)) =
             (fields.next(), fields.next(), fields.next())
@@ -153,13 +245,14 @@ impl Inner {
                 None => (name.rsplit('/').next().unwrap_or_default(), KeptAs::Candidate),
             };
             let task = task.to_owned();
-            if what == KeptAs::Candidate && self.is_in(&commit, &merged).await? {
+            if what == KeptAs::Candidate && self.is_in(&commit, head, &merged).await? {
                 merged_tasks.insert(task);
                 continue;
             }
             found.push(Kept {
                 name,
                 commit: commit.into_owned(),
+                run: run.to_owned(),
                 task,
                 what,
                 at: UNIX_EPOCH + Duration::from_secs(seconds),
@@ -174,16 +267,21 @@ impl Inner {
     }
 
     /// The candidates whose changes the branch holds, as its commits say it.
-    async fn merged_candidates(&self) -> Result<BTreeSet<String>, GitError> {
+    async fn merged_candidates(&self, head: Option<&Oid>) -> Result<BTreeSet<String>, GitError> {
+        let Some(head) = head else { return Ok(BTreeSet::new()) };
         let format = format!("--format=%(trailers:key={CANDIDATE_TRAILER},valueonly)");
-        let head = self.head().await?;
-        let call = self.git.plumbing(["log", "--no-show-signature", &format, head.as_str()]);
-        let answer = self.git.run(call).await?;
+        let call = self.plumbing(["log", "--no-show-signature", &format, head.as_str()]);
+        let answer = self.run(call).await?;
         Ok(answer.text().lines().map(str::to_owned).filter(|line| !line.is_empty()).collect())
     }
 
-    async fn is_in(&self, commit: &str, merged: &BTreeSet<String>) -> Result<bool, GitError> {
-        let head: Oid = self.head().await?;
-        Ok(merged.contains(commit) || self.git.is_ancestor(commit, head.as_str()).await?)
+    async fn is_in(
+        &self,
+        commit: &str,
+        head: Option<&Oid>,
+        merged: &BTreeSet<String>,
+    ) -> Result<bool, GitError> {
+        let Some(head) = head else { return Ok(false) };
+        Ok(merged.contains(commit) || self.is_ancestor(commit, head.as_str()).await?)
     }
 }

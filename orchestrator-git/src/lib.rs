@@ -46,6 +46,8 @@ mod repository;
 mod rules;
 mod run;
 mod seal;
+mod secrets;
+mod server;
 mod setup;
 mod shield;
 mod workspaces;
@@ -56,7 +58,7 @@ pub use self::{
     failures::Failures,
     forward::Forwarded,
     judge::Judge,
-    kept::{Kept, KeptAs, Retention},
+    kept::{Kept, KeptAs, KeptWork, Retention},
     run::{GitConfig, GitRun, Strategy},
     setup::{PortBlocks, SetUp},
 };

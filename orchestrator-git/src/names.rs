@@ -49,6 +49,9 @@ impl fmt::Display for Oid {
     }
 }
 
+/// Below this are the refs of all runs.
+pub(crate) const RUNS: &str = "refs/orchestrator";
+
 /// The refs of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Refs {
@@ -57,7 +60,7 @@ pub(crate) struct Refs {
 
 impl Refs {
     pub(crate) fn of(run: &RunId) -> Self {
-        Self { root: format!("refs/orchestrator/{}", run.slug()) }
+        Self { root: format!("{RUNS}/{}", run.slug()) }
     }
 
     pub(crate) fn root(&self) -> &str {
@@ -81,16 +84,6 @@ impl Refs {
     /// The task's last candidate.
     pub(crate) fn task(&self, task: &TaskId) -> String {
         format!("{}/task/{}", self.root, task.slug())
-    }
-
-    /// All that is kept of the run.
-    pub(crate) fn all_kept(&self) -> String {
-        format!("{}/kept", self.root)
-    }
-
-    /// The last candidates of all tasks.
-    pub(crate) fn tasks(&self) -> String {
-        format!("{}/task", self.root)
     }
 
     /// Work of a task that is in no change.
@@ -132,6 +125,16 @@ impl Place {
     /// A directory for what is of no worth, in no tree.
     pub(crate) fn scratch(&self) -> PathBuf {
         self.dir.join("scratch")
+    }
+
+    /// Makes that directory, where it is missing or something else is in its place.
+    pub(crate) fn make_scratch(&self) -> Result<PathBuf, GitError> {
+        let scratch = self.scratch();
+        if !fs::symlink_metadata(&scratch).is_ok_and(|meta| meta.is_dir()) {
+            crate::worktree::remove_if_there(&scratch)?;
+            fs::create_dir_all(&scratch).map_err(GitError::io(&scratch, "made"))?;
+        }
+        Ok(scratch)
     }
 
     /// The file with the variables of the workspace, for a shell to read.

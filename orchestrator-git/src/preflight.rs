@@ -5,7 +5,7 @@ use crate::names::{Oid, path_of, shown};
 use crate::repository::Git;
 
 /// The file at the root of a workspace by which an agent asks.
-const QUESTION_FILE: &[u8] = b"BLOCKED.md";
+pub(crate) const QUESTION_FILE: &[u8] = b"BLOCKED.md";
 
 /// Filters whose files are something else in the repository than in a checkout.
 const STORED_OTHERWISE: &[&str] = &["lfs", "git-crypt"];

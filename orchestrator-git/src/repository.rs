@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::GitError;
 use crate::exec::{Answer, Call, Caller};
 use crate::names::{Oid, Place, path_of};
 use crate::objects::Format;
+use crate::server::Service;
 use crate::shield::{Shield, Stamp};
 
 /// The oldest git that is supported.
@@ -51,7 +52,6 @@ pub(crate) struct Git {
     /// Commits that were made here or looked at.
     commits: Mutex<HashMap<Oid, Arc<Commit>>>,
     shield: Mutex<Option<(Stamp, Arc<Shield>)>>,
-    empty_tree: OnceLock<Oid>,
 }
 
 /// A ref as it stands.
@@ -116,7 +116,6 @@ impl Git {
             version,
             commits: Mutex::default(),
             shield: Mutex::new(None),
-            empty_tree: OnceLock::new(),
         })
     }
 
@@ -231,17 +230,19 @@ impl Git {
 
     async fn updating(&self, lines: &str, end: &str) -> Result<Answer, GitError> {
         let input = format!("start\n{lines}prepare\n{end}\n");
-        self.ask(self.plumbing(["update-ref", "--stdin"]).stdin(input)).await
+        let call = self.plumbing(["update-ref", "--stdin"]).stdin(input);
+        self.ask(call.served(Service::Updates)).await
     }
 
-    /// The tree with nothing in it.
-    pub(crate) async fn empty_tree(&self) -> Result<Oid, GitError> {
-        if let Some(known) = self.empty_tree.get() {
-            return Ok(known.clone());
-        }
-        let answer = self.run(self.plumbing(["mktree"])).await?;
-        let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("mktree"))?;
-        Ok(self.empty_tree.get_or_init(|| tree).clone())
+    /// A call about trees that heeds no attributes: tasks can change those, also in the directory
+    /// that git is called in.
+    pub(crate) fn without_attributes<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Call {
+        // Git knows the tree with nothing in it, whether the repository has it or not.
+        let nothing = self.format.name_of("tree", b"");
+        self.plumbing(args).env("GIT_ATTR_SOURCE", nothing.as_str())
     }
 
     /// The tree of a commit.
@@ -256,16 +257,27 @@ impl Git {
         if let Some(known) = known {
             return Ok(known);
         }
-        let answer = self.ask(self.plumbing(["cat-file", "commit", name.as_str()])).await?;
-        if answer.code != 0 {
+        let Some(body) = self.object("commit", name).await? else {
             return Err(GitError::NoChange { text: name.to_string() });
-        }
-        let text = String::from_utf8_lossy(&answer.stdout);
+        };
+        let text = String::from_utf8_lossy(&body);
         let tree = text.lines().next().and_then(|line| line.strip_prefix("tree "));
-        let tree = tree.and_then(Oid::parse).ok_or_else(|| answer.unexpected("cat-file"))?;
+        let tree = tree.and_then(Oid::parse).ok_or_else(|| odd_object(name, &body))?;
         let message = text.split_once("\n\n").map(|(_, message)| message.to_owned());
         let commit = Commit { tree, message: message.unwrap_or_default() };
         Ok(self.note_commit(name, commit))
+    }
+
+    /// What is in an object; `None` when there is none of this name and kind.
+    pub(crate) async fn object(&self, kind: &str, name: &Oid) -> Result<Option<Vec<u8>>, GitError> {
+        let call = self.plumbing(["cat-file", "--batch"]).stdin(format!("{name}\n"));
+        let answer = self.run(call.served(Service::Objects)).await?;
+        let end = answer.stdout.iter().position(|byte| *byte == b'\n');
+        let (head, body) = answer.stdout.split_at(end.unwrap_or(answer.stdout.len()));
+        let head = String::from_utf8_lossy(head);
+        let is_meant = head.split(' ').nth(1) == Some(kind);
+        let body = body.strip_prefix(b"\n").and_then(|body| body.strip_suffix(b"\n"));
+        Ok(body.filter(|_| is_meant).map(<[u8]>::to_vec))
     }
 
     /// Remembers what a commit says.
@@ -289,6 +301,11 @@ impl Git {
             _ => Err(answer.failed("merge-base")),
         }
     }
+}
+
+fn odd_object(name: &Oid, body: &[u8]) -> GitError {
+    let start: String = String::from_utf8_lossy(body).chars().take(200).collect();
+    GitError::Unexpected { command: "cat-file".to_owned(), answer: format!("{name}: {start}") }
 }
 
 /// What `rev-parse` says of a repository: its format, whether it is bare, and where it lies.

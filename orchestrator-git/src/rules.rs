@@ -1,13 +1,13 @@
 //! What a change may not hold. The rules look at the list of what differs, and at nothing else.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::path::{Component, Path};
 
 use orchestrator_core::Scope;
 
 use crate::diff::{Entry, GITLINK, SYMLINK};
 use crate::names::{path_of, shown};
+use crate::preflight::QUESTION_FILE;
 
 /// Most paths that one sentence of feedback lists.
 const LISTED_MAX: usize = 40;
@@ -18,14 +18,10 @@ pub(crate) struct Rules<'a> {
     pub(crate) scope: Option<&'a Scope>,
     pub(crate) protected: Option<&'a Scope>,
     pub(crate) forbidden: &'a Scope,
-    pub(crate) takes_keys: bool,
     pub(crate) allow_mode_changes: bool,
     pub(crate) files_max: usize,
     pub(crate) file_bytes_max: u64,
 }
-
-/// How much of a new file is looked at for a private key.
-const LOOKED_AT_BYTES: usize = 8 << 10;
 
 impl Rules<'_> {
     /// The rules about paths that these entries break, in words.
@@ -51,6 +47,13 @@ impl Rules<'_> {
                 "Submodules may not change, and no repository may lie in the workspace (remove \
                  its `.git`, or the whole of it): {paths}"
             ));
+        }
+        let asks = |entry: &Entry| entry.new_mode != 0 && entry.path == QUESTION_FILE;
+        if entries.iter().any(asks) {
+            broken.push(
+                "`BLOCKED.md` at the root is how a question is asked, and cannot be part of a change"
+                    .to_owned(),
+            );
         }
         let unwanted = |entry: &Entry| is_new(entry) && self.forbidden.allows(&as_text(entry));
         if let Some(paths) = paths_where(entries, unwanted) {
@@ -94,14 +97,6 @@ impl Rules<'_> {
             let max = self.file_bytes_max;
             broken.push(format!("These files are larger than {max} bytes: {paths}"));
         }
-        let has_key = |entry: &Entry| {
-            is_new(entry) && is_file(entry.new_mode) && holds_key(&tree.join(path_of(&entry.path)))
-        };
-        if !self.takes_keys
-            && let Some(paths) = paths_where(entries, has_key)
-        {
-            broken.push(format!("These files hold private keys, remove them: {paths}"));
-        }
         broken
     }
 }
@@ -110,21 +105,8 @@ const fn is_new(entry: &Entry) -> bool {
     entry.old_mode == 0
 }
 
-const fn is_file(mode: u32) -> bool {
+pub(crate) const fn is_file(mode: u32) -> bool {
     mode & 0o170_000 == 0o100_000
-}
-
-/// Whether a file begins with a private key in its usual dress.
-fn holds_key(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = File::open(path).and_then(|file| {
-        file.take(u64::try_from(LOOKED_AT_BYTES).unwrap_or(u64::MAX)).read_to_end(&mut head)
-    });
-    let text = String::from_utf8_lossy(&head);
-    let is_key = |line: &str| {
-        line.trim().starts_with("-----BEGIN ") && line.trim().ends_with("PRIVATE KEY-----")
-    };
-    read.is_ok() && text.lines().any(is_key)
 }
 
 fn as_text(entry: &Entry) -> String {
@@ -208,7 +190,6 @@ mod tests {
             scope: Some(&scope),
             protected: Some(&protected),
             forbidden: &forbidden,
-            takes_keys: false,
             allow_mode_changes: false,
             files_max: 9,
             file_bytes_max: 1,
@@ -223,6 +204,8 @@ mod tests {
         let unwanted = [entry(0o100_644, "src/.env"), entry(0o100_644, "src/node_modules/x/y")];
         let broken = rules.broken_by_paths(&unwanted).join("\n");
         assert!(broken.contains("`src/.env`, `src/node_modules/x/y`"), "{broken}");
+        let asks = rules.broken_by_paths(&[entry(0o100_644, "BLOCKED.md")]).join("");
+        assert!(asks.contains("how a question is asked"), "{asks}");
         let was_there = Entry { old_mode: 0o100_644, ..entry(0o100_644, "src/.env") };
         assert!(rules.broken_by_paths(&[was_there]).is_empty());
         let made = Entry { old_mode: 0o100_644, ..entry(0o100_755, "src/a.rs") };

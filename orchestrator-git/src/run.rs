@@ -12,7 +12,6 @@ use tracing::warn;
 
 use crate::error::GitError;
 use crate::exec::Caller;
-use crate::locks::LockRoots;
 use crate::names::{Oid, Place, Refs};
 use crate::queue::Queue;
 use crate::remote::Remote;
@@ -88,11 +87,15 @@ pub struct GitConfig {
     pub caches: Vec<String>,
     /// What each new worktree is set up with.
     pub set_up: Vec<SetUp>,
-    /// Ports that each worktree has for itself. The first is `ORCHESTRATOR_PORT` in a file
-    /// `variables` beside the tree, with `ORCHESTRATOR_PORT_LAST`, `ORCHESTRATOR_SCRATCH` and
-    /// `TMPDIR`: a command reads it with `. ../variables`.
+    /// Ports that each worktree has for itself: from `ORCHESTRATOR_PORT` to
+    /// `ORCHESTRATOR_PORT_LAST`.
     pub ports: Option<PortBlocks>,
-    /// No task gets a new worktree while less is free on the disk.
+    /// Variables for every program that works or judges in a worktree, and for its set-up, beside
+    /// those of `ports`, `ORCHESTRATOR_SCRATCH` and `TMPDIR`. In a value `{tree}`, `{scratch}`,
+    /// `{port}` and `{port_last}` stand for those of the worktree. They are also in a file
+    /// `variables` beside the tree, which a shell reads with `. ../variables`.
+    pub variables: Vec<(String, String)>,
+    /// Nothing is granted while less is free on the disk of the worktrees or of the repository.
     pub free_bytes_min: Option<u64>,
     /// The git program.
     pub program: OsString,
@@ -131,6 +134,7 @@ impl GitConfig {
             caches: Vec::new(),
             set_up: Vec::new(),
             ports: None,
+            variables: Vec::new(),
             free_bytes_min: Some(512 << 20),
             program: OsString::from("git"),
             author_name: "orchestrator".to_owned(),
@@ -216,10 +220,9 @@ impl GitRun {
     /// [`GitError`] names what is in the way and what would help.
     pub async fn open(config: GitConfig) -> Result<Self, GitError> {
         let caller = Caller {
-            program: config.program.clone(),
             author_name: config.author_name.clone(),
             author_email: config.author_email.clone(),
-            lock_roots: LockRoots::default(),
+            ..Caller::new(&config.program)
         };
         let mut git = Git::open(caller, &config.repository).await?;
         let target = target(&git, &config).await?;
@@ -241,6 +244,11 @@ impl GitRun {
         roots.files = vec![git.dir.join(format!("{integration}.lock"))];
         roots.guard = root.join(".guard");
         check_integration(&git, &refs, &integration, &start).await?;
+        if let Some(tip) = git.tip(&integration).await?
+            && tip != start
+        {
+            git.check_tree(&short(&integration), &tip, config.takes_stored).await?;
+        }
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         let remote = match &config.remote {
             Some(path) => Some(Remote::open(&git, path, &root).await?),

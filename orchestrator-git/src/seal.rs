@@ -45,6 +45,7 @@ impl Inner {
         let rules = self.rules(ask.task.scope.as_ref());
         broken.extend(rules.broken_by_paths(&entries));
         broken.extend(rules.broken_by_files(&place.tree, &entries));
+        broken.extend(self.secrets(&place.tree, &marker.base, &entries).await?);
         broken.extend(self.stored_otherwise(&place, &marker.base, &entries).await?);
         if !broken.is_empty() {
             let kept = if entries.is_empty() {
@@ -79,7 +80,6 @@ impl Inner {
             scope,
             protected: self.config.protected.as_ref(),
             forbidden: &self.config.forbidden,
-            takes_keys: self.config.takes_keys,
             allow_mode_changes: self.config.allow_mode_changes,
             files_max: self.config.files_max,
             file_bytes_max: self.config.file_bytes_max,

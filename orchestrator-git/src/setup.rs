@@ -1,11 +1,14 @@
 //! What a new worktree is set up with before anybody works in it, and the room that it needs.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use orchestrator_core::port::Room;
 use orchestrator_process::{End, Environment, Limits, Program, capture};
 use tokio_util::sync::CancellationToken;
 
@@ -70,23 +73,34 @@ impl PortBlocks {
 }
 
 impl Inner {
-    /// Refuses to open a workspace on a disk that is nearly full.
+    /// Refuses to open a workspace on a disk that is nearly full: it may have become so since the
+    /// stage was granted.
     pub(crate) fn check_room(&self) -> Result<(), GitError> {
-        let Some(low_water) = self.config.free_bytes_min else { return Ok(()) };
-        let free = rustix::fs::statvfs(&self.root)
-            .map_err(|err| GitError::io(&self.root, "looked at")(err.into()))?;
-        let free = free.f_bavail.saturating_mul(free.f_frsize);
-        if free < low_water {
-            let root = self.root.clone();
-            return Err(GitError::NoRoom { root, free, low_water });
+        match self.room()? {
+            Room::Enough => Ok(()),
+            Room::Short { place: root, free_bytes: free, wanted_bytes: low_water } => {
+                Err(GitError::NoRoom { root, free, low_water })
+            }
         }
-        Ok(())
+    }
+
+    /// Whether there is room on the disks of the workspaces and of the repository.
+    pub(crate) fn room(&self) -> Result<Room, GitError> {
+        let Some(wanted_bytes) = self.config.free_bytes_min else { return Ok(Room::Enough) };
+        for place in [&self.root, &self.git.dir] {
+            let disk = rustix::fs::statvfs(place)
+                .map_err(|err| GitError::io(place, "looked at")(err.into()))?;
+            let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
+            if free_bytes < wanted_bytes {
+                return Ok(Room::Short { place: place.clone(), free_bytes, wanted_bytes });
+            }
+        }
+        Ok(Room::Enough)
     }
 
     /// Sets a worktree up: its own directories, and the configured steps.
     pub(crate) async fn set_up(&self, place: &Place) -> Result<(), GitError> {
-        let scratch = place.scratch();
-        fs::create_dir_all(&scratch).map_err(GitError::io(&scratch, "made"))?;
+        place.make_scratch()?;
         self.write_variables(place)?;
         for step in &self.config.set_up {
             match step {
@@ -140,27 +154,44 @@ impl Inner {
     }
 
     /// The variables that belong to a worktree: they are in a file beside it too.
-    pub(crate) fn variables(&self, place: &Place) -> Result<Vec<(String, String)>, GitError> {
+    pub(crate) fn variables(&self, place: &Place) -> Result<Vec<(String, OsString)>, GitError> {
+        let mut known = vec![
+            ("{tree}", place.tree.clone().into_os_string()),
+            ("{scratch}", place.scratch().into_os_string()),
+        ];
         let mut variables = vec![
-            ("ORCHESTRATOR_SCRATCH".to_owned(), place.scratch().display().to_string()),
-            ("TMPDIR".to_owned(), place.scratch().display().to_string()),
+            ("ORCHESTRATOR_SCRATCH".to_owned(), place.scratch().into_os_string()),
+            ("TMPDIR".to_owned(), place.scratch().into_os_string()),
         ];
         if let Some(ports) = self.config.ports {
             let first = ports.of(self.block_of(place, ports.blocks())?);
-            variables.push(("ORCHESTRATOR_PORT".to_owned(), first.to_string()));
             let last = first + (ports.each.max(1) - 1);
-            variables.push(("ORCHESTRATOR_PORT_LAST".to_owned(), last.to_string()));
+            for (name, port) in [("ORCHESTRATOR_PORT", first), ("ORCHESTRATOR_PORT_LAST", last)] {
+                variables.push((name.to_owned(), port.to_string().into()));
+            }
+            known.push(("{port}", first.to_string().into()));
+            known.push(("{port_last}", last.to_string().into()));
+        }
+        for (name, value) in &self.config.variables {
+            variables.push((name.clone(), filled_in(value, &known)));
         }
         Ok(variables)
     }
 
     fn write_variables(&self, place: &Place) -> Result<(), GitError> {
-        let lines = self.variables(place)?.into_iter().map(|(name, value)| {
-            let value = value.replace('\'', r"'\''");
-            format!("export {name}='{value}'\n")
-        });
+        let mut lines = Vec::new();
+        for (name, value) in self.variables(place)? {
+            lines.extend_from_slice(format!("export {name}='").as_bytes());
+            for byte in value.as_bytes() {
+                match byte {
+                    b'\'' => lines.extend_from_slice(br"'\''"),
+                    other => lines.push(*other),
+                }
+            }
+            lines.extend_from_slice(b"'\n");
+        }
         let file = place.variables();
-        fs::write(&file, lines.collect::<String>()).map_err(GitError::io(&file, "written"))
+        fs::write(&file, lines).map_err(GitError::io(&file, "written"))
     }
 
     /// The block of ports of a worktree: the one that it has, or the first that no other has.
@@ -186,6 +217,25 @@ impl Inner {
         fs::write(&path, &place.slug).map_err(GitError::io(&path, "written"))?;
         Ok(block)
     }
+}
+
+/// A value with what is known of a worktree in the place of its names.
+fn filled_in(value: &str, known: &[(&str, OsString)]) -> OsString {
+    let mut text = OsString::new();
+    let mut rest = value;
+    while let Some(at) = rest.find('{') {
+        let (before, from) = rest.split_at(at);
+        text.push(before);
+        let meant = known.iter().find(|(name, _)| from.starts_with(name));
+        match meant {
+            Some((_, value)) => text.push(value),
+            None => text.push("{"),
+        }
+        let name = meant.map_or("{", |(name, _)| name);
+        rest = from.strip_prefix(name).unwrap_or_default();
+    }
+    text.push(rest);
+    text
 }
 
 /// A path in the worktree, whose directories are there and are no links.

@@ -4,7 +4,7 @@ use std::fs;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{
-    Change, OpenWorkspace, PortError, Sealed, Start, Workspace, Workspaces,
+    Change, OpenWorkspace, PortError, Room, Sealed, Start, Workspace, Workspaces,
 };
 use orchestrator_core::{Candidate, ChangeId, FencingToken, RunId, TaskId};
 use tracing::warn;
@@ -66,6 +66,11 @@ impl Workspaces for GitRun {
         self.0.check_run(run)?;
         Ok(self.0.open_untouched().await?)
     }
+
+    async fn room(&self, run: &RunId) -> Result<Room, PortError> {
+        self.0.check_run(run)?;
+        Ok(self.0.room()?)
+    }
 }
 
 impl Inner {
@@ -112,7 +117,7 @@ impl Inner {
         let marker = if marker.is_some() { marker } else { self.pool_out(&place).await? };
         self.check_out(&place, marker.as_ref(), what).await?;
         self.note_programs(&place.slug).await?;
-        Ok(workspace(&place, &base, false))
+        self.workspace(&place, &base, false)
     }
 
     async fn open_as_left(
@@ -127,7 +132,7 @@ impl Inner {
         let marker = Marker { token, attempt, sealed: None, ..marker.clone() };
         marker.write(&place.marker)?;
         self.note_programs(&place.slug).await?;
-        Ok(workspace(place, &marker.base, true))
+        self.workspace(place, &marker.base, true)
     }
 
     async fn differing_from(
@@ -224,7 +229,14 @@ impl Inner {
             is_anew: true,
         };
         self.check_out(&place, marker.as_ref(), what).await?;
-        Ok(workspace(&place, start, false))
+        self.workspace(&place, start, false)
+    }
+
+    fn workspace(&self, place: &Place, base: &Oid, as_left: bool) -> Result<Workspace, GitError> {
+        let environment = self.variables(place)?;
+        let scratch = place.make_scratch()?;
+        let workspace = Workspace::new(place.tree.clone(), base.to_change(), place.aside.clone());
+        Ok(Workspace { as_left, scratch: Some(scratch), environment, ..workspace })
     }
 
     /// Removes such a place.
@@ -234,14 +246,5 @@ impl Inner {
             Some(marker) if self.pool_in(&place, &marker)? => Ok(()),
             Some(_) | None => self.remove(&place).await,
         }
-    }
-}
-
-fn workspace(place: &Place, base: &Oid, as_left: bool) -> Workspace {
-    Workspace {
-        path: place.tree.clone(),
-        base: base.to_change(),
-        as_left,
-        aside: place.aside.clone(),
     }
 }

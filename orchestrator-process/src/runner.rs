@@ -118,8 +118,7 @@ impl CommandRunner {
         std::fs::write(&task_file, &order)?;
         let mut limits = self.limits;
         limits.wall = cx.stage.timeout;
-        let (confinement, temporary) =
-            self.program.confinement.at_work(&cx.workspace.path, &cx.dir)?;
+        let (confinement, temporary) = self.program.confinement.at_work(&cx.workspace, &cx.dir)?;
         let mut program = self
             .program
             .clone()
@@ -136,6 +135,9 @@ impl CommandRunner {
             .marker(Marker::of(&cx.run, cx.token))
             .confinement(confinement)
             .limits(limits);
+        for (name, value) in &cx.workspace.environment {
+            program = program.env(name, value);
+        }
         if let Some(dir) = temporary {
             program = program.env("TMPDIR", dir);
         }

@@ -92,7 +92,7 @@ impl CommandVerifier {
     fn program(
         &self,
         command: &VerifyCommand,
-        at: &Path,
+        at: &Workspace,
         log: &Path,
         wall: Duration,
     ) -> io::Result<Program> {
@@ -108,11 +108,14 @@ impl CommandVerifier {
         let logs = log.parent().unwrap_or_else(|| Path::new("."));
         let (confinement, temporary) = self.confinement.at_work(at, logs)?;
         let mut environment = self.environment.clone();
+        for (name, value) in &at.environment {
+            environment.set(name, value);
+        }
         if let Some(dir) = temporary {
             environment.set("TMPDIR", dir);
         }
         Ok(program
-            .cwd(at)
+            .cwd(&at.path)
             .environment(environment)
             .stdout_file(log)
             .stderr_file(log)
@@ -129,7 +132,7 @@ impl Verifier for CommandVerifier {
             return StageEnd::free(Outcome::Fatal { error });
         };
         let log = cx.dir.join("output.log");
-        let program = match self.program(command, &cx.workspace.path, &log, cx.stage.timeout) {
+        let program = match self.program(command, &cx.workspace, &log, cx.stage.timeout) {
             Ok(program) => program.marker(Marker::of(&cx.run, cx.token)),
             Err(err) => {
                 tracing::warn!(task = %cx.task.id, %err, "the files of a stage cannot be written");
@@ -169,7 +172,7 @@ impl Verifier for CommandVerifier {
 
     async fn try_on(&self, command: &VerifyCommand, workspace: &Workspace) -> Trial {
         let log = trial_log(&workspace.aside);
-        let program = match self.program(command, &workspace.path, &log, self.trial_wall) {
+        let program = match self.program(command, workspace, &log, self.trial_wall) {
             Ok(program) => program,
             Err(err) => return Trial::NotRunnable { why: err.to_string() },
         };

@@ -115,6 +115,9 @@ impl Call<'_> {
             return Ok(called);
         }
         let mut environment = prepared.environment;
+        for (name, value) in &self.cx.workspace.environment {
+            environment.set(name, value);
+        }
         if let Some(temporary) = &temporary {
             environment.set("TMPDIR", temporary);
         }
@@ -188,7 +191,8 @@ impl Call<'_> {
         let mut confinement = self.config.confinement.clone();
         if let Some(temporary) = temporary {
             let (workspace, home) = (self.cx.workspace.path.clone(), self.home.to_owned());
-            confinement.sandbox.write.extend([workspace, home, temporary]);
+            let own = [workspace, home, temporary].into_iter();
+            confinement.sandbox.write.extend(own.chain(self.cx.workspace.scratch.clone()));
         }
         confinement
     }

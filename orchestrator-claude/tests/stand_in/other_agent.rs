@@ -168,6 +168,7 @@ const KEEP: &str = "for word; do printf '%s\\n' \"$word\"; done > ../args";
 async fn a_second_agent_works_reviews_and_keeps_a_conversation() {
     let body = format!(
         r#"{KEEP}
+echo "$PORT" > ../port
 echo 'thread th-1'
 echo 'tokens 100000'
 echo 'tokens 10000'
@@ -176,10 +177,12 @@ echo 'say {{"verdict":"APPROVE","findings":[]}}'"#
     let can = Capabilities { resume: true, ..NOTHING };
     let (mut place, agent, config) = agent("plain", can, &body);
     let runner = AgentRunner::new(Arc::clone(&agent), config.clone());
+    place.cx.workspace.environment.push(("PORT".to_owned(), "4000".into()));
     let end = runner.run(&place.cx).await;
     assert_eq!((end.outcome, end.cost), (Outcome::Passed, Cost::Known(Usd(110_000))));
     let args = read(&place.beside("args"));
     assert!(args.starts_with("new\n\nwrite\n") && args.contains("# Task plain"), "{args}");
+    assert_eq!(read(&place.beside("port")), "4000\n", "what belongs to the workspace");
     assert!(read(&place.cx.dir.join("AGENTS.md")).contains("Ask no questions"));
     place.next_grant(end.session);
     assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);

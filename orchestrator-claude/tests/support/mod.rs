@@ -42,12 +42,11 @@ impl Place {
             stage,
             attempt: 1,
             token: FencingToken(1),
-            workspace: Workspace {
-                path: workspace,
-                base: ChangeId::parse("base").unwrap(),
-                as_left: false,
-                aside: dir.path().join("aside"),
-            },
+            workspace: Workspace::new(
+                workspace,
+                ChangeId::parse("base").unwrap(),
+                dir.path().join("aside"),
+            ),
             dir: dir.path().join("stage"),
             feedback: Vec::new(),
             session: None,

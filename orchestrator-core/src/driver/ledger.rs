@@ -57,7 +57,9 @@ pub(super) enum Aim {
     Commands,
     /// The commands that make sense.
     Winding,
-    /// The commands that make sense, and all that can be granted.
+    /// The commands that make sense, and what becomes of the run, but no grants.
+    Holding,
+    /// All of that, and all that can be granted.
     Granting,
 }
 
@@ -142,9 +144,10 @@ impl Ledger {
                     break;
                 }
             }
-            if self.engine.settlement(now).is_some() {
-                self.submit(now, &Command::Settle);
-            }
+        }
+        let settles = matches!(aim, Aim::Holding | Aim::Granting);
+        if settles && self.engine.settlement(now).is_some() {
+            self.submit(now, &Command::Settle);
         }
         turn
     }

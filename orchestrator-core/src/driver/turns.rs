@@ -21,10 +21,14 @@ use crate::id::{FencingToken, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
 use crate::pipeline::StageSpec;
+use crate::port::Room;
 use crate::record::{Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
+
+/// How soon it is looked again whether there is room for more work.
+const ROOM_LOOK: Duration = Duration::from_secs(5);
 
 /// What is told to the loop.
 pub(super) enum Message {
@@ -75,6 +79,8 @@ pub(super) struct Turns {
     pub(super) has_asked: bool,
     /// Whether other processes may have committed something.
     is_behind: bool,
+    /// Whether there was room for more work when it was last looked.
+    has_room: bool,
 }
 
 impl Turns {
@@ -102,6 +108,7 @@ impl Turns {
             renewals,
             has_asked: false,
             is_behind: false,
+            has_room: true,
         }
     }
 
@@ -134,8 +141,13 @@ impl Turns {
         }
         let commands = std::mem::take(&mut self.pending);
         let grants_nothing = is_on(Mutant::ResultGrantsNothing) && !commands.is_empty();
+        let has_room = self.has_room().await;
         let winds_up = self.is_stopping() || self.renewals.have_lapsed() || grants_nothing;
-        let aim = if winds_up { Aim::Winding } else { Aim::Granting };
+        let aim = match (winds_up, has_room) {
+            (true, _) => Aim::Winding,
+            (false, true) => Aim::Granting,
+            (false, false) => Aim::Holding,
+        };
         let turn = self.ledger.turn(&commands, aim).await?;
         self.still_driving()?;
         self.answer(&turn);
@@ -147,6 +159,26 @@ impl Turns {
             self.start(grant);
         }
         Ok(())
+    }
+
+    /// Whether there is room for more work; tells when that changes.
+    async fn has_room(&mut self) -> bool {
+        let asked = self.ports.workspaces.room(&self.config.run).await;
+        let room = asked.unwrap_or_else(|err| {
+            debug!(error = %err.chain(), "it is not known whether there is room");
+            Room::Enough
+        });
+        let has_room = room == Room::Enough;
+        if has_room != self.has_room {
+            self.has_room = has_room;
+            if has_room {
+                warn!("there is room again: the run goes on");
+            } else {
+                warn!(%room, "nothing is granted until there is room");
+            }
+            view::show_room(&*self.ports.observer, &room);
+        }
+        has_room
     }
 
     /// Another process may have taken over, being told that this one has ended.
@@ -388,7 +420,7 @@ impl Turns {
 
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
-        let mut wake = now + SLEEP_MAX;
+        let mut wake = now + if self.has_room { SLEEP_MAX } else { ROOM_LOOK };
         if let Some(at) = self.ledger.engine.next_wake()
             && !is_on(Mutant::TimerNotSet)
         {

@@ -7,7 +7,7 @@ use tracing::error;
 use super::ledger::Ledger;
 use crate::event::StoredEvent;
 use crate::id::StageName;
-use crate::port::{Activity, Observer, Progress, Running};
+use crate::port::{Activity, Observer, Progress, Room, Running};
 use crate::record::{Phase, RunState};
 
 /// Shows what was committed.
@@ -26,6 +26,11 @@ fn shielded(show: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(show)).is_err() {
         error!("an observer panicked");
     }
+}
+
+/// Shows that there is room for more work, or none.
+pub(super) fn show_room(observer: &dyn Observer, room: &Room) {
+    shielded(|| observer.room(room));
 }
 
 /// How the run stands.

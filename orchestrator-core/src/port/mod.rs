@@ -30,7 +30,7 @@ pub use self::{
     runner::Runner,
     stage::{ActivitySink, StageContext},
     verifier::{Trial, Verifier},
-    workspaces::{OpenWorkspace, Sealed, Start, Workspace, Workspaces},
+    workspaces::{OpenWorkspace, Room, Sealed, Start, Workspace, Workspaces},
 };
 
 /// The cause of an adapter's failure.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::event::StoredEvent;
 use crate::id::{FencingToken, SessionId, StageName, TaskId};
 use crate::money::Usd;
+use crate::port::Room;
 use crate::record::{Counts, RunState};
 use crate::time::Timestamp;
 
@@ -21,6 +22,12 @@ pub trait Observer: Send + Sync {
         // Most observers are about what is committed.
         _ = activity;
     }
+
+    /// Whether there is room for more work changed: while there is none, nothing is granted.
+    fn room(&self, room: &Room) {
+        // It is in the log too.
+        _ = room;
+    }
 }
 
 /// Several that watch; each sees everything, also what another one panics at.
@@ -31,6 +38,10 @@ impl Observer for Vec<Arc<dyn Observer>> {
 
     fn activity(&self, activity: &Activity) {
         show_each(self, |one| one.activity(activity));
+    }
+
+    fn room(&self, room: &Room) {
+        show_each(self, |one| one.room(room));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The port that gives each task a place of its own to work in.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -66,6 +68,46 @@ pub trait Workspaces: Send + Sync {
     /// # Errors
     /// [`PortError`] when it cannot be made.
     async fn untouched(&self, run: &RunId) -> Result<Workspace, PortError>;
+
+    /// Whether there is room for more work. The driver asks before it grants; while there is none it
+    /// grants nothing, and asks again. What runs goes on.
+    ///
+    /// # Errors
+    /// [`PortError`] when it cannot be found out; that holds nothing up.
+    async fn room(&self, run: &RunId) -> Result<Room, PortError> {
+        // A place that knows of no limit has none.
+        let _ = run;
+        Ok(Room::Enough)
+    }
+}
+
+/// Whether there is room for more work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Room {
+    /// There is.
+    Enough,
+    /// The disk is nearly full.
+    Short {
+        /// A place on that disk.
+        place: PathBuf,
+        /// How much is free.
+        free_bytes: u64,
+        /// How much has to be.
+        wanted_bytes: u64,
+    },
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enough => f.write_str("there is room"),
+            Self::Short { place, free_bytes, wanted_bytes } => write!(
+                f,
+                "the disk of {} has {free_bytes} bytes free, and {wanted_bytes} are wanted",
+                place.display()
+            ),
+        }
+    }
 }
 
 /// For whom a workspace is, and what is to be in it.
@@ -113,6 +155,20 @@ pub struct Workspace {
     /// A directory outside the tree that lives as long as the workspace: an agent's configuration
     /// goes there. The adapter that uses it makes it.
     pub aside: PathBuf,
+    /// A directory for what is of no worth, which programs in the workspace may write to.
+    pub scratch: Option<PathBuf>,
+    /// Variables that belong to it, such as ports that no other workspace has: every program that
+    /// works or judges there finds them in its environment, before all others of the same name.
+    pub environment: Vec<(String, OsString)>,
+}
+
+impl Workspace {
+    /// A place without variables of its own.
+    #[must_use]
+    pub const fn new(path: PathBuf, base: ChangeId, aside: PathBuf) -> Self {
+        let environment = Vec::new();
+        Self { path, base, as_left: false, aside, scratch: None, environment }
+    }
 }
 
 /// What became of the work in a workspace.

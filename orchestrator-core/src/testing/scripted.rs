@@ -16,8 +16,8 @@ use crate::money::Cost;
 use crate::outcome::{Candidate, MergeIntent, Outcome, StageEnd};
 use crate::port::{
     Applied, Change, Host, Integrator, Liveness, Observer, OpenWorkspace, PortError, Progress,
-    Proposal, Review, Reviewer, Runner, Sealed, StageContext, Start, Trial, Verifier, Workspace,
-    Workspaces,
+    Proposal, Review, Reviewer, Room, Runner, Sealed, StageContext, Start, Trial, Verifier,
+    Workspace, Workspaces,
 };
 use crate::task::{TaskSpec, VerifyCommand};
 use crate::time::{ClockReading, WallTime};
@@ -121,6 +121,8 @@ struct Target {
     open: BTreeSet<TaskId>,
     /// Proposals that would conflict, by task.
     conflicts: BTreeMap<TaskId, u32>,
+    /// What it says of the room that there is; otherwise that there is enough.
+    room: Option<Room>,
 }
 
 impl MemoryTarget {
@@ -134,6 +136,11 @@ impl MemoryTarget {
     #[must_use]
     pub fn open_workspaces(&self) -> Vec<TaskId> {
         lock(&self.0).open.iter().cloned().collect()
+    }
+
+    /// Has it say this of the room that there is for more work.
+    pub fn set_room(&self, room: Room) {
+        lock(&self.0).room = Some(room);
     }
 
     /// Lets the next `times` proposals of a task conflict.
@@ -160,7 +167,8 @@ impl Workspaces for MemoryTarget {
             Start::OnTarget | Start::AsLeftBy { .. } => head(&target)?,
         };
         let path = PathBuf::from(ask.task.id.slug());
-        Ok(Workspace { aside: path.join("aside"), path, base, as_left: false })
+        let aside = path.join("aside");
+        Ok(Workspace::new(path, base, aside))
     }
 
     async fn seal(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Sealed, PortError> {
@@ -194,7 +202,12 @@ impl Workspaces for MemoryTarget {
     async fn untouched(&self, _: &RunId) -> Result<Workspace, PortError> {
         let base = head(&lock(&self.0))?;
         let path = PathBuf::from("untouched");
-        Ok(Workspace { aside: path.join("aside"), path, base, as_left: false })
+        let aside = path.join("aside");
+        Ok(Workspace::new(path, base, aside))
+    }
+
+    async fn room(&self, _: &RunId) -> Result<Room, PortError> {
+        Ok(lock(&self.0).room.clone().unwrap_or(Room::Enough))
     }
 }
 

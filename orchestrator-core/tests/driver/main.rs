@@ -7,6 +7,7 @@ mod ending;
 mod gates;
 mod lapse;
 mod others;
+mod room;
 mod secrets;
 
 use std::sync::{Arc, Mutex};

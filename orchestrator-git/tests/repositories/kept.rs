@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
-use orchestrator_core::Scope;
-use orchestrator_core::port::Workspaces as _;
-use orchestrator_git::{GitError, KeptAs, Retention};
+use orchestrator_core::port::{OpenWorkspace, Start, Workspaces as _};
+use orchestrator_core::{RunId, Scope};
+use orchestrator_git::{GitError, GitRun, KeptAs, KeptWork, Retention};
 
-use crate::world::{World, task, write};
+use crate::world::{World, git, task, write};
 
 #[tokio::test]
 async fn kept_work_is_listed_and_restored_with_all_its_files() {
@@ -67,6 +67,53 @@ async fn only_what_a_rule_names_is_let_go_of() {
 }
 
 #[tokio::test]
+async fn kept_work_of_all_runs_is_found_in_the_repository_whatever_became_of_them() {
+    let world = World::new().await;
+    for (id, token) in [("done", 1), ("open", 2)] {
+        let (_, workspace) = world.open(&task(id), token).await;
+        write(&workspace.path, "half", id);
+        let sealed = world.work(&task(id), token + 10, &[(id, "1\n")]).await;
+        if id == "done" {
+            world.merge(&task(id), 40, &sealed).await;
+        }
+    }
+    let other = RunId::parse("Other run").unwrap();
+    let mut config = World::config(&world.repo, world.dir.path());
+    config.run = other.clone();
+    let run = GitRun::open(config).await.unwrap();
+    let ask = world.ask(&task("t"), 1, Start::OnTarget);
+    let ask = OpenWorkspace { run: other.clone(), ..ask };
+    let workspace = run.open(&ask).await.unwrap();
+    write(&workspace.path, "left", "x");
+    run.release(&other, &ask.task.id).await.unwrap();
+    // None of the runs could be opened like this.
+    git(&world.repo, ["switch", "-q", "orchestrator/r"]);
+    fs::remove_dir_all(world.dir.path().join("work trees")).unwrap();
+    let work = KeptWork::open(&world.repo).await.unwrap();
+    let kept = work.list().await.unwrap();
+    let found: Vec<_> = kept
+        .iter()
+        .map(|kept| (kept.run.as_str(), kept.task.as_str(), kept.what, kept.is_of_merged_task))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            (other.slug().as_str(), "t", KeptAs::Leftover, false),
+            ("r", "done", KeptAs::Leftover, true),
+            ("r", "open", KeptAs::Leftover, false),
+            ("r", "open", KeptAs::Candidate, false),
+        ]
+    );
+    let into = world.dir.path().join("restored");
+    work.restore(&kept[0].name, &into).await.unwrap();
+    assert_eq!(fs::read(into.join("left")).unwrap(), b"x");
+    let rule = Retention { of_merged_tasks: true, older_than: Some(Duration::ZERO) };
+    assert_eq!(work.named_by(rule, Some("r")).await.unwrap(), kept[1..3]);
+    assert_eq!(work.prune(rule, Some("r")).await.unwrap(), kept[1..3]);
+    assert_eq!(work.list().await.unwrap().len(), 2, "what the rule does not name stays");
+}
+
+#[tokio::test]
 async fn p19_ignored_files_that_are_declared_are_kept_and_no_others() {
     let configure = |config: &mut orchestrator_git::GitConfig| {
         config.keep_ignored = Some(Scope::parse(["target/report", "**/*.sqlite"]).unwrap());
@@ -89,9 +136,8 @@ async fn p19_ignored_files_that_are_declared_are_kept_and_no_others() {
     let kept = "refs/orchestrator/r/kept/t/1-1";
     assert_eq!(world.show(&format!("{kept}:target/report/a.xml")), "text");
     assert_eq!(world.show(&format!("{kept}:data/runs.sqlite")), "text");
-    let files = crate::world::git(&world.repo, ["ls-tree", "-r", "--name-only", kept]);
+    let files = git(&world.repo, ["ls-tree", "-r", "--name-only", kept]);
     assert!(!files.contains("target/debug"), "{files}");
-    let files =
-        crate::world::git(&world.repo, ["ls-tree", "-r", "--name-only", sealed.change.as_str()]);
+    let files = git(&world.repo, ["ls-tree", "-r", "--name-only", sealed.change.as_str()]);
     assert!(files.contains("src/c.rs") && !files.contains("sqlite"), "{files}");
 }

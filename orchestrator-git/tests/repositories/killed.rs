@@ -21,15 +21,15 @@ const KILLS: u32 = 24;
 
 /// What a driver's store has of one task, in a file.
 #[derive(Debug, Default)]
-struct Record {
+pub(crate) struct Record {
     token: u64,
     candidate: Option<Candidate>,
     intent: Option<MergeIntent>,
-    is_done: bool,
+    pub(crate) is_done: bool,
 }
 
 impl Record {
-    fn read(path: &Path) -> Self {
+    pub(crate) fn read(path: &Path) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
         let mut words = text.split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap_or_default();
@@ -55,7 +55,7 @@ impl Record {
 }
 
 /// One task from wherever it stands to its merge, as a driver takes it.
-async fn carry_out(run: &GitRun, spec: &TaskSpec, file: &Path) {
+pub(crate) async fn carry_out(run: &GitRun, spec: &TaskSpec, file: &Path) {
     let id = RunId::parse("r").unwrap();
     let mut record = Record::read(file);
     if record.is_done {

@@ -14,6 +14,7 @@ mod pool;
 mod remote;
 mod sealing;
 mod setting_up;
+mod steps;
 mod window;
 mod workspaces;
 mod world;

@@ -3,8 +3,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
-use orchestrator_core::port::{Start, Workspaces as _};
+use orchestrator_core::port::{Sealed, Start, Workspaces as _};
+use orchestrator_core::{Candidate, ChangeId};
 
 use crate::world::{World, candidate, git, refused, scoped, task, write};
 
@@ -207,7 +209,7 @@ async fn a_long_difference_is_cut_and_that_is_said() {
 
 #[tokio::test]
 async fn a_repository_with_submodules_and_paths_that_are_no_text_works() {
-    let prepare = |repo: &std::path::Path| {
+    let prepare = |repo: &Path| {
         let head = git(repo, ["rev-parse", "HEAD"]);
         git(repo, ["update-index", "--add", "--cacheinfo", &format!("160000,{head},vendor/sub")]);
         write(repo, ".gitmodules", "[submodule \"sub\"]\n\tpath = vendor/sub\n\turl = ../x\n");
@@ -226,6 +228,79 @@ async fn a_repository_with_submodules_and_paths_that_are_no_text_works() {
     assert!(workspace.path.join(odd).exists() && workspace.path.join("vendor/sub").is_dir());
     assert!(world.run.differing(&workspace, &sealed.change).await.unwrap().is_empty());
     world.merge(&spec, 2, &sealed).await;
+}
+
+#[tokio::test]
+async fn a_reviewer_sees_every_line_whatever_attributes_the_agent_or_the_target_sets() {
+    let hides = |repo: &Path| {
+        write(repo, ".gitattributes", "*.rs -diff\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "hides"]);
+    };
+    let world = World::with(hides, |_| {}).await;
+    write(&world.repo, ".git/.gitattributes", "* -diff\n");
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "evil();\n")]).await;
+    let change = world.run.change(&sealed).await.unwrap();
+    assert!(change.diff.contains("+evil();"), "{}", change.diff);
+}
+
+#[tokio::test]
+async fn p18_a_submodule_that_git_is_told_to_ignore_does_not_change_unseen() {
+    let prepare = |repo: &Path| {
+        let head = git(repo, ["rev-parse", "HEAD"]);
+        let entry = format!("160000,{head},sub");
+        git(repo, ["update-index", "--add", "--cacheinfo", &entry]);
+        let text = "[submodule \"s\"]\n\tpath = sub\n\turl = ./x\n\tignore = all\n";
+        write(repo, ".gitmodules", text);
+        git(repo, ["add", ".gitmodules"]);
+        git(repo, ["commit", "-qm", "submodule"]);
+        git(repo, ["config", "submodule.s.ignore", "all"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    // Whoever is told of it sees it: this is what the rules look at.
+    let base = git(&world.repo, ["rev-parse", "HEAD"]);
+    let entry = format!("160000,{base},sub");
+    git(&world.repo, ["update-index", "--cacheinfo", &entry]);
+    git(&world.repo, ["commit", "-qm", "moved"]);
+    let id = |text: &str| ChangeId::parse(text).unwrap();
+    let change = id(&git(&world.repo, ["rev-parse", "HEAD"]));
+    let candidate_of = Candidate { change: change.clone(), base: id(&base) };
+    let seen = world.run.change(&candidate_of).await.unwrap();
+    assert_eq!(seen.files, ["sub"]);
+    // And this is what an agent can do.
+    let spec = task("t");
+    let (ask, workspace) = world.open(&spec, 1).await;
+    let sub = workspace.path.join("sub");
+    git(&sub, ["init", "-q"]);
+    git(&sub, ["commit", "-q", "--allow-empty", "-m", "mine"]);
+    write(&workspace.path, "src/a.rs", "work\n");
+    match world.run.seal(&ask, &workspace).await.unwrap() {
+        Sealed::Refused { feedback } => assert!(feedback.contains("sub"), "{feedback}"),
+        Sealed::Candidate(sealed) => {
+            let tree = |of: &str| git(&world.repo, ["ls-tree", of, "sub"]);
+            assert_eq!(tree(sealed.change.as_str()), tree(workspace.base.as_str()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_or_token_that_a_change_adds_anywhere_in_a_file_is_refused_and_one_that_was_there_stays()
+ {
+    let old = format!("{}\nkey = ghp_{}\n", "line\n".repeat(9_000), "a1B2".repeat(9));
+    let had = |repo: &Path| {
+        write(repo, "settings.toml", &old);
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "had"]);
+    };
+    let world = World::with(had, |_| {}).await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "settings.toml", format!("# more\n{old}"));
+    let pem = "-----BEGIN RSA PRIVATE KEY-----\nx\n-----END RSA PRIVATE KEY-----\n";
+    write(&workspace.path, "src/a.rs", format!("{}{pem}", "// line\n".repeat(9_000)));
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("`src/a.rs`") && !feedback.contains("settings"), "{feedback}");
+    write(&workspace.path, "src/a.rs", "clean\n");
+    candidate(world.run.seal(&ask, &workspace).await.unwrap());
 }
 
 #[tokio::test]

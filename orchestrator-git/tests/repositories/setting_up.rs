@@ -1,11 +1,14 @@
 //! What worktrees are set up with, and the room on the disk.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use orchestrator_core::port::{PortError, Start, Workspaces as _};
+use orchestrator_core::VerifyCommand;
+use orchestrator_core::port::{PortError, Room, Start, Trial, Verifier as _, Workspaces as _};
 use orchestrator_git::{PortBlocks, SetUp};
+use orchestrator_process::CommandVerifier;
 
 use crate::world::{World, git, task, write};
 
@@ -67,6 +70,58 @@ async fn a_step_that_fails_or_leaves_the_worktree_is_named_and_nobody_works_ther
         let err = world.run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap_err();
         assert!(err.chain().contains(said), "{}", err.chain());
     }
+}
+
+#[tokio::test]
+async fn what_is_derived_for_a_worktree_reaches_whoever_works_and_judges_there() {
+    let world = World::with(
+        |_| {},
+        |config| {
+            config.ports = Some(PortBlocks { first: 30_000, each: 3 });
+            config.variables = [
+                ("DATABASE", "postgres://localhost:{port_last}/{none}"),
+                ("CARGO_TARGET_DIR", "{scratch}/it's a target"),
+                ("AT", "{tree}{"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+            config.set_up =
+                vec![run("printf %s \"$DATABASE\" >\"$ORCHESTRATOR_SCRATCH/by set-up\"")];
+        },
+    )
+    .await;
+    let seen = "test \"$CARGO_TARGET_DIR\" = \"$ORCHESTRATOR_SCRATCH/it's a target\" && \
+        test \"$AT\" = \"$PWD{\" && test \"$DATABASE\" = \"postgres://localhost:$((ORCHESTRATOR_PORT + 2))/{none}\" && \
+        test \"$TMPDIR\" = \"$ORCHESTRATOR_SCRATCH\" && \
+        test \"$(cat \"$TMPDIR/by set-up\")\" = \"$DATABASE\" && touch \"$TMPDIR/x\"";
+    let seen = VerifyCommand::Shell(format!("{seen} && ( . ../variables && {seen} )"));
+    let verifier = CommandVerifier::default();
+    let mut ports = BTreeSet::new();
+    for (id, token) in [("one", 1), ("two", 2)] {
+        let (ask, workspace) = world.open(&task(id), token).await;
+        assert_eq!(verifier.try_on(&seen, &workspace).await, Trial::Passes);
+        let again = Start::AsLeftBy { token: ask.token, otherwise: Box::new(Start::OnTarget) };
+        fs::remove_dir_all(workspace.scratch.as_ref().unwrap()).unwrap();
+        let left = world.run.open(&world.ask(&task(id), token + 10, again)).await.unwrap();
+        assert!(left.as_left && left.scratch.as_ref().is_some_and(|scratch| scratch.is_dir()));
+        assert_eq!(left.environment, workspace.environment);
+        ports.extend(left.environment.into_iter().filter(|(name, _)| name == "ORCHESTRATOR_PORT"));
+    }
+    assert_eq!(ports.len(), 2, "each has ports of its own");
+    let untouched = world.run.untouched(&world.run_id()).await.unwrap();
+    assert_eq!(verifier.try_on(&seen, &untouched).await, Trial::Passes);
+}
+
+#[tokio::test]
+async fn whether_there_is_room_is_said_with_the_place_and_the_numbers() {
+    let world = World::with(|_| {}, |config| config.free_bytes_min = Some(u64::MAX)).await;
+    let room = world.run.room(&world.run_id()).await.unwrap();
+    let Room::Short { place, free_bytes, wanted_bytes: u64::MAX } = room else {
+        panic!("{room:?}")
+    };
+    assert!(place.ends_with("work trees/r") && free_bytes > 0);
+    let world = World::with(|_| {}, |config| config.free_bytes_min = Some(1)).await;
+    assert_eq!(world.run.room(&world.run_id()).await.unwrap(), Room::Enough);
 }
 
 #[tokio::test]

@@ -15,6 +15,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use orchestrator_core::port::Workspace;
+
 pub use self::abilities::{Abilities, TreeEnds};
 pub use self::local::LocalConfiner;
 pub use self::sandbox::{Sandbox, SandboxMode, Tcp, UnknownSandboxMode};
@@ -72,14 +74,15 @@ impl Confinement {
 }
 
 impl Confinement {
-    /// For a program that works in this directory: where there is a sandbox, it may write there, to
-    /// its logs, and to a directory for temporary files among them, which is handed back.
+    /// For a program that works in this place: where there is a sandbox, it may write there, to the
+    /// place's scratch, to its logs, and to a directory for temporary files among them, which is
+    /// handed back.
     ///
     /// # Errors
     /// What the system says when a directory cannot be made.
     pub(crate) fn at_work(
         &self,
-        workspace: &Path,
+        workspace: &Workspace,
         logs: &Path,
     ) -> io::Result<(Self, Option<PathBuf>)> {
         let mut confinement = self.clone();
@@ -88,7 +91,8 @@ impl Confinement {
         }
         let temporary = std::path::absolute(logs)?.join("tmp");
         std::fs::create_dir_all(&temporary)?;
-        confinement.sandbox.write.extend([workspace.to_owned(), logs.to_owned()]);
+        let own = [workspace.path.clone(), logs.to_owned()];
+        confinement.sandbox.write.extend(own.into_iter().chain(workspace.scratch.clone()));
         Ok((confinement, Some(temporary)))
     }
 }

@@ -38,12 +38,7 @@ fn stage(kind: StageKind, verify: Option<VerifyCommand>) -> (TempDir, StageConte
         stage: StageSpec { timeout: Duration::from_secs(60), ..StageSpec::of(kind) },
         attempt: 2,
         token: FencingToken(TOKENS.fetch_add(1, Ordering::Relaxed)),
-        workspace: Workspace {
-            path: tree,
-            base: ChangeId::parse("base").unwrap(),
-            as_left: false,
-            aside: dir.path().join("aside"),
-        },
+        workspace: Workspace::new(tree, ChangeId::parse("base").unwrap(), dir.path().join("aside")),
         dir: dir.path().join("logs"),
         feedback: vec!["first failure".to_owned(), "second failure".to_owned()],
         session: None,
@@ -185,6 +180,22 @@ async fn verify_commands_see_no_variable_that_was_not_allowed() {
     let lease = format!("ORCHESTRATOR_LEASE=it-{}/{}\n", std::process::id(), cx.token);
     assert!(text.contains(&lease), "{text}");
     assert!(!text.contains("CARGO") && !text.contains("HOME="), "{text}");
+}
+
+#[tokio::test]
+async fn what_belongs_to_a_workspace_is_in_the_environment_of_all_that_works_and_judges_there() {
+    let line = "test \"$PORT\" = 4000 && test \"$TMPDIR\" = /own && test -n \"$PATH\"";
+    let (_dir, mut cx) = stage(StageKind::Verify, shell(line));
+    let environment = Environment::tools().with("PORT", "1").with("TMPDIR", "/of all");
+    let verifier = CommandVerifier::new(environment.clone());
+    let runner = CommandRunner::new("sh", ["-c", line]).with_environment(environment);
+    assert!(matches!(verifier.verify(&cx).await.outcome, Outcome::Rejected { .. }));
+    let own = [("PORT", "4000"), ("TMPDIR", "/own")];
+    cx.workspace.environment = own.map(|(name, value)| (name.to_owned(), value.into())).to_vec();
+    assert_eq!(verifier.verify(&cx).await.outcome, Outcome::Passed);
+    assert_eq!(runner.run(&cx).await.outcome, Outcome::Passed);
+    let command = cx.task.verify.clone().unwrap();
+    assert_eq!(verifier.try_on(&command, &cx.workspace).await, Trial::Passes);
 }
 
 async fn ran(script: &str) -> (TempDir, StageContext, Outcome) {
