@@ -41,12 +41,12 @@ use clap::Parser as _;
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Documents;
 use orchestrator_claude::{Account, ClaudeConfig, ClaudeReviewer, ClaudeRunner, FollowUps};
-use orchestrator_core::port::{Store as _, Workspaces as _};
+use orchestrator_core::port::{Store as _, Verifier, Workspaces as _};
 use orchestrator_core::{
-    AGENTS, DriverConfig, Orchestrator, Plan, PoolName, Ports, RetryRules, RunEnd, RunError, RunId,
-    Scope, VERIFY,
+    AGENTS, DriverConfig, INTEGRATE, Orchestrator, Plan, PoolName, Ports, RetryRules, RunEnd,
+    RunError, RunId, Scope, VERIFY,
 };
-use orchestrator_git::{GitConfig, GitRun};
+use orchestrator_git::{Failures, GitConfig, GitRun, Judge};
 use orchestrator_process::{CommandVerifier, Environment, LocalHost};
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 
@@ -177,6 +177,8 @@ async fn compose(
     // Git: a worktree for each task, merges into a branch of the run.
     let mut config = GitConfig::new(run.clone(), repository.to_owned(), place.join("worktrees"));
     config.protected = protected(options)?;
+    config.window = usize::try_from(options.merge_window.get())?;
+    config.remote.clone_from(&options.remote);
     let git = GitRun::open(config).await?;
 
     let watchers = options.watching.begin(place, store.as_ref(), &run).await?;
@@ -185,10 +187,11 @@ async fn compose(
     let verifier = CommandVerifier::default()
         .with_confinement(options.sandbox.confinement())
         .with_mask(mask.clone());
+    let verifier = judge(options, &git, verifier)?;
     let ports = Ports {
         store: Arc::<SqliteStore>::clone(&store),
         runner: Arc::new(runner.clone()),
-        verifier: Arc::new(verifier),
+        verifier,
         reviewer: Arc::new(FollowUps::of(Arc::new(reviewer.clone()), place.join("follow-ups"))),
         integrator: Arc::new(git.clone()),
         workspaces: Arc::new(git.clone()),
@@ -200,6 +203,7 @@ async fn compose(
     config.limits = [
         (PoolName::parse(AGENTS)?, options.max_concurrent.get()),
         (PoolName::parse(VERIFY)?, u32::try_from(cores)?),
+        (PoolName::parse(INTEGRATE)?, options.merge_window.get()),
     ]
     .into();
     config.budget = options.budget_usd;
@@ -211,6 +215,23 @@ async fn compose(
     let orchestrator = Orchestrator::new(ports, config);
     let repository = repository.to_owned();
     Ok(Pipeline { run, repository, store, git, runner, reviewer, watchers, orchestrator })
+}
+
+/// Who judges: each task's own command, and what more the options ask for.
+fn judge(
+    options: &Options,
+    git: &GitRun,
+    commands: CommandVerifier,
+) -> anyhow::Result<Arc<dyn Verifier>> {
+    // A merge that fails is verified once more, so that a flaky test sends no task back.
+    let mut judge = Judge::new(git.clone(), Arc::new(commands)).with_repeat();
+    if options.baseline {
+        judge = judge.with_baseline(Failures::common());
+    }
+    if !options.prove.is_empty() {
+        judge = judge.with_proof(Scope::parse(&options.prove).context("--prove")?);
+    }
+    Ok(Arc::new(judge))
 }
 
 /// How agents are started, what they are told, and what they may do.

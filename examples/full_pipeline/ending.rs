@@ -74,6 +74,10 @@ pub(crate) async fn tell(
             return Ok(Exit::Stopped);
         }
     };
+    if matches!(end, RunEnd::Completed | RunEnd::Failed) {
+        // No task is left that would get them.
+        pipeline.git.clear_spares().await.context("the spare worktrees cannot be removed")?;
+    }
     hand_over(options, pipeline).await.context("the work is merged, but not handed over")?;
     Ok(exit)
 }

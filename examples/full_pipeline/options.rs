@@ -67,6 +67,20 @@ pub(crate) struct Options {
     /// A path that no task may change, whatever its scope says; give it once for each.
     #[arg(long, value_name = "PATTERN")]
     pub(crate) protect: Vec<String>,
+    /// Failures that the target had already do not count: they are found in the output of common test
+    /// programs, and looked for once on the commit that the work stands on.
+    #[arg(long)]
+    pub(crate) baseline: bool,
+    /// A task passes only if the tests among these paths that it changes fail without its other
+    /// changes; give it once for each.
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) prove: Vec<String>,
+    /// How many merges are verified at once, each on top of the one before it.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(crate) merge_window: NonZeroU32,
+    /// A bare repository on this machine whose branch is merged into as well.
+    #[arg(long, value_name = "PATH", requires = "repo")]
+    pub(crate) remote: Option<PathBuf>,
     /// A file in which all runs of this machine share what is known of the account's usage windows.
     #[arg(long, value_name = "FILE")]
     pub(crate) account: Option<PathBuf>,
@@ -153,13 +167,22 @@ impl Options {
         if let Some(share) = self.leave {
             put("--leave", share.to_string().as_ref());
         }
+        if self.merge_window.get() > 1 {
+            put("--merge-window", self.merge_window.to_string().as_ref());
+        }
+        if let Some(remote) = &self.remote {
+            put("--remote", remote.as_os_str());
+        }
+        self.prove.iter().for_each(|pattern| put("--prove", pattern.as_ref()));
         self.watching.again(&mut put);
         self.sandbox.again(&mut put);
         self.document.iter().for_each(|path| put("--document", path.as_os_str()));
         self.protect.iter().for_each(|pattern| put("--protect", pattern.as_ref()));
-        for (given, flag) in
-            [(self.no_documents, "--no-documents"), (self.sandboxed, "--sandboxed")]
-        {
+        for (given, flag) in [
+            (self.no_documents, "--no-documents"),
+            (self.sandboxed, "--sandboxed"),
+            (self.baseline, "--baseline"),
+        ] {
             if given {
                 words.push(flag.to_owned());
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use crate::program::Bench;
+use crate::program::{Bench, kept};
 
 const DONE: [&str; 13] = [
     "port-box",
@@ -53,6 +53,38 @@ pub(crate) fn assert_outcome(bench: &Bench) {
     assert_eq!(bench.processes(), Vec::<String>::new());
 }
 
+fn report_run(bench: &Bench) -> String {
+    bench.report()["run"].as_str().unwrap().to_owned()
+}
+
+/// What the task left that asked is listed, restored, and goes by no rule but that of its age.
+fn assert_kept(bench: &Bench) {
+    let (repo, into) = (bench.path("run/repo"), bench.path("restored"));
+    let with = |words: &[&str], more: &[&std::path::Path]| {
+        let words = words.iter().map(std::ffi::OsStr::new);
+        let all: Vec<_> = words.chain(more.iter().map(|path| path.as_os_str())).collect();
+        let output = kept(&all);
+        let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+        (output.status.code(), text)
+    };
+    let (code, [listed, _]) = with(&["list", "--repo"], &[&repo]);
+    assert_eq!(code, Some(0));
+    let former: Vec<&str> = listed.lines().filter(|line| line.contains("port-csv")).collect();
+    let [line] = former.as_slice() else { panic!("{listed}") };
+    assert!(line.contains("change that was replaced") && line.contains("task merged"), "{line}");
+    let name = line.split('\t').next().unwrap();
+    let (code, [_, said]) = with(&["restore", name], &[&into, "--repo".as_ref(), &repo]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(into.join("README.md").is_file());
+    let (code, [_, said]) = with(&["prune", "--repo"], &[&repo]);
+    assert!(code == Some(1) && said.contains("no rule"), "{said}");
+    let (_, [would_go, _]) = with(&["prune", "--merged", "--dry-run", "--repo"], &[&repo]);
+    assert!(would_go.contains(name) && would_go.lines().all(|line| line.contains("task merged")));
+    with(&["prune", "--merged", "--repo"], &[&repo]);
+    let (_, [left, _]) = with(&["list", "--repo"], &[&repo]);
+    assert!(!left.contains("task merged"), "{left}");
+}
+
 /// The tasks in the trailers of a branch's commits, sorted.
 pub(crate) fn merged(bench: &Bench, branch: &str) -> Vec<String> {
     let format = "--format=%(trailers:key=Orchestrator-Task,valueonly)";
@@ -71,6 +103,10 @@ fn p17_a_plan_ends_in_one_commit_for_each_task_a_question_and_what_it_blocks() {
     assert!(ended.took < Duration::from_secs(60), "{:?}", ended.took);
     assert!(ended.stderr.contains("stand-in"), "{}", ended.stderr);
     assert_outcome(&bench);
+
+    assert_kept(&bench);
+    let spare = bench.dir().join("worktrees").join(report_run(&bench)).join(".pool");
+    assert_eq!(fs::read_dir(spare).map_or(0, Iterator::count), 0, "no task is left to get them");
 
     let report = bench.report();
     let number = |name: &str| report[name].as_u64().unwrap();

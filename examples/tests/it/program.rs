@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -178,22 +178,32 @@ impl Ended {
     }
 }
 
-/// The example, built as this test was; cargo builds it with all tests of the package, but not with
-/// a single one.
-fn example() -> &'static Path {
-    static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
-    EXAMPLE.get_or_init(|| {
+/// The examples, built as this test was; cargo builds them with all tests of the package, but not
+/// with a single one.
+fn examples() -> &'static Path {
+    static EXAMPLES: OnceLock<PathBuf> = OnceLock::new();
+    EXAMPLES.get_or_init(|| {
         let test = std::env::current_exe().unwrap();
         let profile = test.parent().and_then(Path::parent).unwrap();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--package", "examples", "--example", "full_pipeline"]);
+        build.args(["build", "--quiet", "--package", "examples"]);
+        build.args(["--example", "full_pipeline", "--example", "kept"]);
         build.arg("--target-dir").arg(profile.parent().unwrap());
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }
         assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        profile.join("examples").join("full_pipeline")
+        profile.join("examples")
     })
+}
+
+fn example() -> PathBuf {
+    examples().join("full_pipeline")
+}
+
+/// Runs the program that lists and restores kept work.
+pub(crate) fn kept(arguments: &[&OsStr]) -> Output {
+    Command::new(examples().join("kept")).args(arguments).output().unwrap()
 }
 
 pub(crate) fn git(at: &Path, arguments: &[impl AsRef<OsStr>]) -> String {

@@ -6,18 +6,18 @@
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 #![expect(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
 
+mod queue;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use orchestrator_core::port::{
     Applied, Integrator as _, OpenWorkspace, Proposal, Start, Workspace, Workspaces as _,
 };
-use orchestrator_core::{
-    Candidate, ChangeId, Cost, FencingToken, MergeIntent, RunId, TaskId, TaskSpec,
-};
+use orchestrator_core::{Candidate, ChangeId, Cost, FencingToken, RunId, TaskId, TaskSpec};
 use orchestrator_git::{GitConfig, GitRun};
 
 /// Files of the repository.
@@ -81,15 +81,25 @@ impl Meter {
     }
 }
 
-/// CPU time of this process and of all that it waited for.
+/// CPU time of this process, of all that it waited for, and of its children that live.
 fn cpu_seconds() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    let (_, fields) = stat.rsplit_once(')').unwrap();
-    let ticks = fields.split_whitespace().skip(11).take(4);
-    let ticks: u64 = ticks.map(|field| field.parse::<u64>().unwrap()).sum();
+    let children = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let children = children.filter_map(|one| fs::read_to_string(one.path().join("children")).ok());
+    let children: Vec<String> =
+        children.flat_map(|ids| ids.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect();
+    let live = children.iter().filter(|id| !id.is_empty()).map(String::as_str);
+    let ticks: u64 = std::iter::once("self").chain(live).map(ticks).sum();
     #[expect(clippy::cast_precision_loss, reason = "it is far below 2^52")]
     let ticks = ticks as f64;
     ticks / 100.0
+}
+
+/// What a process has used; nothing when it has just ended.
+fn ticks(id: &str) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let ticks = fields.split_whitespace().skip(11).take(4);
+    ticks.map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
 /// Calls git as a person would.
@@ -245,30 +255,17 @@ impl Bench {
         println!("worktree_open_reused_wall_ms: {:.1}", opened.wall_ms());
     }
 
-    /// How many workers the merge queue feeds: each works 601 s on a task in the mean, and a merge
-    /// takes a verification of 300 s, which fails for one in twenty. Time is virtual; the proposals,
-    /// turns and merges are real.
+    /// How many workers the merge queue feeds.
     async fn queue(&self, window: usize, merges: usize) -> f64 {
-        let base = git(&self.repo, &["rev-parse", "main"]);
         let id = RunId::parse(&format!("queue-{window}")).unwrap();
         let root = self.dir.path().join("worktrees");
-        let mut config = GitConfig::new(id.clone(), self.repo.clone(), root);
+        let mut config = GitConfig::new(id, self.repo.clone(), root);
         config.window = window;
-        let run = GitRun::open(config).await.unwrap();
-        let mut queue =
-            Simulated { run, id, base, slots: Vec::new(), now: 0, next: 0, merged: 0, failed: 0 };
-        let tips = self.many_tips(merges * 2);
-        while queue.merged < merges {
-            while queue.slots.len() < window {
-                let number = queue.next;
-                queue.next += 1;
-                queue.propose(number, &tips[number]).await;
-            }
-            queue.step(&tips).await;
-        }
-        #[expect(clippy::cast_precision_loss, reason = "they are small")]
-        let per_second = (queue.merged + queue.failed) as f64 / queue.now as f64;
-        per_second * f64::from(TASK_SECONDS)
+        let run = GitRun::open(config.clone()).await.unwrap();
+        let base = git(&self.repo, &["rev-parse", "main"]);
+        // Each failure makes another of them.
+        let tips = self.many_tips(2 * (merges + 50));
+        queue::Simulated::new(run, config.run, window, base, tips).workers_fed(merges).await
     }
 
     /// Commits on the target that each add a file, made at once.
@@ -319,108 +316,5 @@ fn soil(tree: &Path, number: u32) {
         fs::write(path, format!("dirt {number} {file}\n")).unwrap();
         fs::write(tree.join(format!("new{file}")), format!("new {number}\n")).unwrap();
         fs::remove_file(tree.join(format!("src/part{file}/file{}.txt", file * 50 + 2))).unwrap();
-    }
-}
-
-/// Mean length of a task, in seconds.
-const TASK_SECONDS: u32 = 601;
-/// Length of a verification, in seconds.
-const VERIFY_SECONDS: u64 = 300;
-
-/// A merge queue in virtual time.
-struct Simulated {
-    run: GitRun,
-    id: RunId,
-    base: String,
-    slots: Vec<Slot>,
-    now: u64,
-    next: usize,
-    merged: usize,
-    failed: usize,
-}
-
-/// A merge under way.
-struct Slot {
-    number: usize,
-    intent: MergeIntent,
-    /// When its verification ends; `None` when it has passed.
-    ends: Option<u64>,
-}
-
-impl Simulated {
-    fn task(number: usize) -> TaskSpec {
-        TaskSpec::new(TaskId::parse(&format!("queue-{number}")).unwrap())
-    }
-
-    fn token(number: usize) -> FencingToken {
-        FencingToken(number as u64 + 1)
-    }
-
-    /// Whether the verification of this task's work fails: a hash, not a die.
-    fn fails(number: usize) -> bool {
-        let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed >> 32).is_multiple_of(20)
-    }
-
-    /// Proposes a task's merge, and begins to verify it.
-    async fn propose(&mut self, number: usize, tip: &str) {
-        let (task, token) = (Self::task(number), Self::token(number));
-        let change = |text: &str| ChangeId::parse(text).unwrap();
-        let candidate = Candidate { change: change(tip), base: change(&self.base) };
-        self.run.fence(&self.id, &task.id, token).await.unwrap();
-        let proposal = self.run.propose(&self.id, &task, token, &candidate).await.unwrap();
-        let Proposal::Clean { intent, .. } = proposal else { panic!("{proposal:?}") };
-        // Also what was judged before is verified here: the queue is to be seen at its slowest.
-        self.slots.push(Slot { number, intent, ends: Some(self.now + VERIFY_SECONDS) });
-    }
-
-    /// Goes to the next end of a verification, and does what follows from it.
-    async fn step(&mut self, tips: &[String]) {
-        let ends = self.slots.iter().filter_map(|slot| slot.ends);
-        self.now = ends.min().unwrap_or(self.now);
-        let now = self.now;
-        let ended = |slot: &Slot| slot.ends.is_some_and(|ends| ends <= now);
-        let failed: Vec<usize> = self
-            .slots
-            .iter()
-            .filter(|slot| ended(slot))
-            .map(|slot| slot.number)
-            .filter(|number| Self::fails(*number))
-            .collect();
-        for slot in &mut self.slots {
-            slot.ends = slot.ends.filter(|ends| *ends > now);
-        }
-        for number in failed {
-            self.run.withdraw(&self.id, &Self::task(number).id, Self::token(number));
-            self.slots.retain(|slot| slot.number != number);
-            self.failed += 1;
-        }
-        self.settle(tips).await;
-    }
-
-    /// Proposes anew what lapsed, and merges what has passed and whose turn it is.
-    async fn settle(&mut self, tips: &[String]) {
-        let mut at = 0;
-        while at < self.slots.len() {
-            let slot = &self.slots[at];
-            let (task, token) = (Self::task(slot.number), Self::token(slot.number));
-            let turn = self.run.turn(&self.id, &task.id, token, &slot.intent);
-            // It waits for nothing but others.
-            match tokio::time::timeout(Duration::ZERO, turn).await.map(Result::unwrap) {
-                Ok(false) => {
-                    let number = self.slots.remove(at).number;
-                    self.propose(number, &tips[number]).await;
-                }
-                Ok(true) if slot.ends.is_none() => {
-                    let intent = slot.intent.clone();
-                    let applied = self.run.apply(&self.id, &task.id, token, &intent).await;
-                    assert_eq!(applied.unwrap(), Applied::Merged);
-                    self.slots.remove(at);
-                    self.merged += 1;
-                    at = 0;
-                }
-                Ok(true) | Err(_) => at += 1,
-            }
-        }
     }
 }
