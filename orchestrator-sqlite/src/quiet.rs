@@ -1,8 +1,8 @@
 //! What the store asks of SQLite, counted by SQLite itself.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use orchestrator_core::port::{Commit, Store as _};
 use orchestrator_core::testing::conformance::samples::{
@@ -10,11 +10,11 @@ use orchestrator_core::testing::conformance::samples::{
 };
 use orchestrator_core::testing::{MemoryTarget, Recorder, Scripted, VirtualHost};
 use orchestrator_core::{
-    DriverConfig, Interruption, Orchestrator, Plan, Ports, StageEnd, TaskSpec, VerifyCommand,
+    DriverConfig, EventKind, Interruption, Orchestrator, Plan, Ports, StageEnd, TaskSpec,
+    VerifyCommand,
 };
 use rusqlite::StatementStatus;
 use rusqlite::trace::{TraceEvent, TraceEventCodes};
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::SqliteOptions;
@@ -25,53 +25,122 @@ const SETTLED: Duration = Duration::from_millis(1_500);
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-static STATEMENTS: AtomicU64 = AtomicU64::new(0);
-
-fn count(_: TraceEvent<'_>) {
-    STATEMENTS.fetch_add(1, Ordering::SeqCst);
-}
-
-/// A driver that waits for its agent, which works for hours.
-#[tokio::test(flavor = "multi_thread")]
-async fn an_idle_orchestrator_issues_no_sql() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(dir.path().join("run.db"), SqliteOptions::new()).await.unwrap();
-    store.trace(TraceEventCodes::SQLITE_TRACE_STMT, count).await;
-    let (store, begun) = (Arc::new(store), Arc::new(Notify::new()));
-    let tell = Arc::clone(&begun);
-    let script = Arc::new(Scripted::new(move |_| {
-        tell.notify_one();
-        StageEnd::interrupted(Interruption::Silence)
-    }));
+/// A driver whose one agent ends so, and its store; `look` is called with the host once `is_begun`
+/// says so of the log.
+async fn driven(
+    ends: StageEnd,
+    lease_ttl: Duration,
+    tell: fn(TraceEvent<'_>),
+    is_begun: fn(&EventKind) -> bool,
+    look: impl AsyncFnOnce(&VirtualHost),
+) {
+    let dir = tempfile::tempdir().expect("a folder for the test");
+    let store = SqliteStore::open(dir.path().join("run.db"), SqliteOptions::new()).await;
+    let store = store.expect("the store opens");
+    store.trace(TraceEventCodes::SQLITE_TRACE_STMT, tell).await;
+    let script = Arc::new(Scripted::new(move |_| ends.clone()));
     let (target, stop) = (MemoryTarget::default(), CancellationToken::new());
+    let (host, recorder) = (VirtualHost::new(), Recorder::default());
     let ports = Ports {
-        store: Arc::<_>::clone(&store) as _,
+        store: Arc::new(store),
         runner: Arc::<Scripted>::clone(&script),
         verifier: Arc::<Scripted>::clone(&script),
         reviewer: script,
         integrator: Arc::new(target.clone()),
         workspaces: Arc::new(target),
-        host: Arc::new(VirtualHost::new()),
-        observer: Arc::new(Recorder::default()),
+        host: Arc::new(host.clone()),
+        observer: Arc::new(recorder.clone()),
     };
     let mut config = DriverConfig::new(run_id("r"), "stages".into());
-    config.lease_ttl = Duration::from_secs(7_200);
+    config.lease_ttl = lease_ttl;
     let mut task = TaskSpec::new(task_id("t"));
     task.verify = Some(VerifyCommand::Shell("true".to_owned()));
     let plan = Plan { tasks: vec![task], ..Plan::default() };
     let driver = Orchestrator::new(ports, config);
     let drive = driver.drive(Some(Arc::new(plan)), stop.clone());
     let look = async {
-        tokio::time::timeout(PATIENCE, begun.notified()).await.expect("the agent begins");
+        let begun = async {
+            while !recorder.events().iter().any(|stored| is_begun(&stored.event.kind)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, begun).await.expect("it begins");
         tokio::time::sleep(SETTLED).await;
-        let before = STATEMENTS.load(Ordering::SeqCst);
-        assert!(before > 0, "statements are counted");
-        tokio::time::sleep(SETTLED).await;
-        assert_eq!(STATEMENTS.load(Ordering::SeqCst), before);
+        look(&host).await;
         stop.cancel();
     };
     let (end, ()) = tokio::join!(drive, look);
-    end.unwrap();
+    end.expect("the run is stopped");
+}
+
+static STATEMENTS: AtomicU64 = AtomicU64::new(0);
+
+fn count(_: TraceEvent<'_>) {
+    STATEMENTS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A task that waits to be tried again, for as long as the clocks of this host stand still.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orchestrator_for_which_nothing_runs_issues_no_sql_at_all() {
+    let ends = StageEnd::interrupted(Interruption::Network);
+    let is_begun = |kind: &EventKind| matches!(kind, EventKind::Interrupted { .. });
+    driven(ends, Duration::from_secs(3), count, is_begun, async |_| {
+        let before = STATEMENTS.load(Ordering::SeqCst);
+        assert!(before > 0, "statements are counted");
+        tokio::time::sleep(SETTLED * 3).await;
+        assert_eq!(STATEMENTS.load(Ordering::SeqCst), before);
+    })
+    .await;
+}
+
+static ISSUED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+#[expect(clippy::needless_pass_by_value, reason = "events are handed over so")]
+fn keep(event: TraceEvent<'_>) {
+    if let TraceEvent::Stmt(_, sql) = event {
+        ISSUED.lock().unwrap_or_else(PoisonError::into_inner).push(sql.to_owned());
+    }
+}
+
+/// An agent that works for hours: its lease is renewed at each third of the time that it lives, by
+/// one transaction. As that changes the file, the run's position is looked at as long as another
+/// change could go unseen: each 200 ms for a second. Nothing else is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orchestrator_whose_agents_work_issues_one_touch_at_each_third_of_a_lease_and_nothing_else()
+ {
+    const PERIODS: u32 = 3;
+    const TTL: Duration = Duration::from_secs(6);
+    const TOUCH: [&str; 5] =
+        ["BEGIN IMMEDIATE", "SELECT run", "SELECT touched", "UPDATE owners", "COMMIT"];
+    let ends = StageEnd::interrupted(Interruption::Silence);
+    let is_begun = |kind: &EventKind| matches!(kind, EventKind::Granted { .. });
+    driven(ends, TTL, keep, is_begun, async |host| {
+        ISSUED.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let start = Instant::now();
+        for _ in 0..PERIODS * 20 {
+            // The run's time goes on no faster than the driver's.
+            host.advance(100);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let issued = ISSUED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let periods = start.elapsed().as_millis() / (TTL / 3).as_millis();
+        let touches = issued.iter().filter(|sql| sql.starts_with("COMMIT")).count();
+        assert!(
+            touches > 0 && touches as u128 <= periods + 1,
+            "{touches} in {periods}: {issued:?}"
+        );
+        let is_touch = |part: &[String]| {
+            part.len() == TOUCH.len()
+                && part.iter().zip(TOUCH).all(|(sql, expected)| sql.starts_with(expected))
+        };
+        let found = issued.windows(TOUCH.len()).filter(|part| is_touch(part)).count();
+        assert_eq!(found, touches, "{issued:?}");
+        let looks = issued.len() - touches * TOUCH.len();
+        assert!(looks <= touches * 7, "{looks} looks after {touches} touches: {issued:?}");
+        let is_known = |sql: &String| TOUCH.iter().any(|known| sql.starts_with(known));
+        assert!(issued.iter().all(is_known), "{issued:?}");
+    })
+    .await;
 }
 
 static STEPS: AtomicU64 = AtomicU64::new(0);

@@ -7,20 +7,29 @@ use std::sync::LazyLock;
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     /// What a record replaces the one before it by.
-    key: &'static str,
+    key: &'static [&'static str],
+    /// What a record that replaces another has in common with it besides: as long as no index sees a
+    /// new value, SQLite leaves the indexes alone.
+    stays: &'static [&'static str],
     columns: &'static [&'static str],
 }
 
 impl Table {
+    /// Writes a record; no row where what stays is not the same.
     fn upsert(&self) -> String {
-        let Self { name, key, columns } = self;
+        let Self { name, key, stays, columns } = self;
         let places: Vec<String> = (1..=columns.len()).map(|at| format!("?{at}")).collect();
-        let sets: Vec<String> =
-            columns.iter().map(|name| format!("{name} = excluded.{name}")).collect();
+        let changes = columns.iter().filter(|name| !key.contains(name) && !stays.contains(name));
+        let sets: Vec<String> = changes.map(|name| format!("{name} = excluded.{name}")).collect();
+        let same: Vec<String> =
+            stays.iter().map(|column| format!("{name}.{column} = excluded.{column}")).collect();
+        let only =
+            if same.is_empty() { String::new() } else { format!(" WHERE {}", same.join(" AND ")) };
         format!(
-            "INSERT INTO {name} ({}) VALUES ({}) ON CONFLICT ({key}) DO UPDATE SET {}",
+            "INSERT INTO {name} ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}{only}",
             columns.join(", "),
             places.join(", "),
+            key.join(", "),
             sets.join(", "),
         )
     }
@@ -35,7 +44,8 @@ impl Table {
 
 pub(crate) const RUNS: Table = Table {
     name: "runs",
-    key: "id",
+    key: &["id"],
+    stays: &[],
     columns: &[
         "id",
         "seq",
@@ -61,12 +71,17 @@ pub(crate) const RUNS: Table = Table {
     ],
 };
 
-pub(crate) const PLANS: Table =
-    Table { name: "plans", key: "run, position", columns: &["position", "run", "hash", "tasks"] };
+pub(crate) const PLANS: Table = Table {
+    name: "plans",
+    key: &["run", "position"],
+    stays: &[],
+    columns: &["position", "run", "hash", "tasks"],
+};
 
 pub(crate) const TASKS: Table = Table {
     name: "tasks",
-    key: "run, place",
+    key: &["run", "place"],
+    stays: &["id"],
     columns: &[
         "id",
         "run",
@@ -116,13 +131,15 @@ pub(crate) const TASKS: Table = Table {
 
 pub(crate) const POOLS: Table = Table {
     name: "pools",
-    key: "run, name",
+    key: &["run", "name"],
+    stays: &[],
     columns: &["name", "run", "permits", "closed_until_ms"],
 };
 
 pub(crate) const OWNERS: Table = Table {
     name: "owners",
-    key: "run, id",
+    key: &["run", "id"],
+    stays: &[],
     columns: &[
         "id",
         "run",

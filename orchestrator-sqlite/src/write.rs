@@ -130,7 +130,14 @@ pub(crate) fn put_task(
     place: u32,
     record: &TaskRecord,
 ) -> rusqlite::Result<()> {
-    put(tx, &SQL.put_task, task_row(run, place, record))
+    const REMOVE: &str = "DELETE FROM tasks WHERE run = ?1 AND place = ?2";
+    let mut statement = tx.prepare_cached(&SQL.put_task)?;
+    if statement.execute(params_from_iter(task_row(run, place, record)))? == 0 {
+        // Another name was at this place.
+        tx.execute(REMOVE, params![run, place])?;
+        statement.execute(params_from_iter(task_row(run, place, record)))?;
+    }
+    Ok(())
 }
 
 pub(crate) fn put_pool(
@@ -163,9 +170,8 @@ fn put_all(tx: &Transaction<'_>, run: i64, seq: Seq, commit: &Commit) -> rusqlit
     for bytes in &commit.blobs {
         statement.execute(params![run, BlobHash::of(bytes).as_str(), bytes])?;
     }
-    let mut statement = tx.prepare_cached(&SQL.put_task)?;
     for (place, record) in &commit.records.tasks {
-        statement.execute(params_from_iter(task_row(run, *place, record)))?;
+        put_task(tx, run, *place, record)?;
     }
     for record in &commit.records.pools {
         put_pool(tx, run, record)?;
@@ -251,6 +257,21 @@ mod tests {
         }
         limit(conn, pages + 1_000);
         assert_eq!(commit(conn, &run, &large).unwrap(), at.plus(1));
+    }
+
+    #[test]
+    fn a_task_of_another_name_takes_the_place_of_the_one_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut opened = open(&dir.path().join("run.db"), &SqliteOptions::new()).unwrap();
+        let run = run_id("r");
+        let mut first = first_commit("r", "create");
+        first.records.tasks = vec![(0, task_record("a")), (1, task_record("b"))];
+        let at = commit(opened.writer.conn(), &run, &first).unwrap();
+        let mut next = next_commit(at);
+        next.records.tasks = vec![(1, task_record("c"))];
+        commit(opened.writer.conn(), &run, &next).unwrap();
+        let loaded = read::load(&mut opened.reader, &run).unwrap().unwrap();
+        assert_eq!(loaded.tasks, [task_record("a"), task_record("c")]);
     }
 
     /// What SQLite breaks off at any of its steps leaves nothing behind, or all where that is said

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use orchestrator_core::Seq;
 use orchestrator_core::port::{CommitError, Store as _, StoreError};
-use orchestrator_core::testing::conformance::samples::command_id;
+use orchestrator_core::testing::conformance::samples::{command_id, owner_id};
+use orchestrator_core::{Seq, Timestamp};
 use orchestrator_sqlite::{OpenError, SqliteOptions, SqliteStore, Synchronous};
 use rusqlite::Connection;
 
@@ -143,6 +143,32 @@ async fn a_lock_held_too_long_is_a_typed_error_and_passes() {
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
     assert_eq!(assert_whole(&store).await, at.plus(1));
+}
+
+/// A transaction that reads first and takes the lock when it writes is told busy at once, however
+/// long it may wait, as soon as somebody else wrote in between.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_waits_for_whoever_writes_just_now_and_is_not_told_busy() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    let mut at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    for _ in 0..3 {
+        let other = fixture.shell();
+        other.execute_batch("BEGIN IMMEDIATE; UPDATE owners SET ended = ended").unwrap();
+        let writer = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(Duration::from_millis(150));
+            other.execute_batch("COMMIT").unwrap();
+        });
+        let next = stamped(at);
+        let owner = owner_id("o");
+        let (run, run_again) = (run(), run());
+        let (committed, touched) =
+            tokio::join!(store.commit(&run, &next), store.touch(&run_again, &owner, Timestamp(99)));
+        at = committed.unwrap();
+        touched.unwrap();
+        writer.await.unwrap();
+    }
+    assert_eq!(at, Seq(4));
 }
 
 #[tokio::test]
