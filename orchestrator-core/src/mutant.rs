@@ -92,7 +92,7 @@ mutants! {
         "a commit puts an old sign of life over a newer one, and a healthy owner counts as dead";
     TouchGoesBack, "P14", "orca#18368",
         "a renewal that arrives late puts an earlier time in the place of a later one";
-    PlansLoadedBackwards, "P5", "hyperqueue#742, hyperqueue#879",
+    PlansLoadedBackwards, "P5", "hyperqueue#742, hyperqueue#873, hyperqueue#879",
         "what is rebuilt after a restart has other dependencies than before";
     LogSkipsSilently, "P5", "hyperqueue#1059",
         "a reader of the log misses an event in the middle and is not told";
@@ -118,9 +118,9 @@ mutants! {
         "a merge may be announced under an old token";
     RenewedLeaseTakenBack, "P1", "dbos-transact-py#742",
         "a lease whose holder lives and renews it is given to somebody else";
-    LostLeaseIsFreeAtOnce, "P1", "oban#1141, dbos-transact-java#491",
+    LostLeaseIsFreeAtOnce, "P1", "oban#1141, dbos-transact-java#491, dbos-transact-java#514",
         "a lease that is lost is free while what ran under it still runs";
-    LeaseOfLostOwnerLives, "P5", "dask#6263, procrastinate#1518",
+    LeaseOfLostOwnerLives, "P5", "dask#6263, dask#6198, procrastinate#1518, temporal#459",
         "a task is carried out for ever by a process that is gone";
     ClosingLeavesLeases, "P5", "elizaOS#13771, Invoker#8401",
         "a process that ends leaves tasks behind that nobody owns";
@@ -136,7 +136,7 @@ mutants! {
         "a plan that is sent again conflicts with itself";
     RestartForgetsInterruptions, "P5", "hyperqueue, by reading",
         "a restart sets back how often a task was interrupted";
-    RefusedCommitLeavesIndex, "P5", "airflow#18401",
+    RefusedCommitLeavesIndex, "P5", "airflow#18401, airflow#18628",
         "what a refused commit had decided stays in a part of the memory";
     CountsDrift, "P5", "Data2Evidence#3370",
         "a counter and what it counts are two truths";
@@ -168,7 +168,7 @@ mutants! {
         "a crash throws away what the stages before it had come to";
     WaitBlocksDependents, "P7", "airflow#458",
         "dependents are given up before it is decided what they wait for";
-    RetryLeavesBlocked, "P7", "airflow#15697, airflow#12485",
+    RetryLeavesBlocked, "P7", "airflow#15697, airflow#12485, airflow#31510, airflow#52640",
         "what depends on a task stays blocked when that is tried again";
     DoneDependencyWaitedFor, "P7", "dask#8702",
         "a new task waits for ever for one that is done";
@@ -178,21 +178,21 @@ mutants! {
         "what was cancelled is left out when what failed is tried again";
     StopGivesBackTwice, "P8", "solid_queue#761, ninja#962",
         "permits of a lease that was stopped are given back twice";
-    StopLeaksPermits, "P8", "prefect#8251, dagster#28456",
+    StopLeaksPermits, "P8", "prefect#8251, prefect#8566, dagster#28456, dagster#14614",
         "permits of a lease that was stopped are never given back";
-    WaitingKeepsPermits, "P8", "dagu#1792",
+    WaitingKeepsPermits, "P8", "dagu#1792, dagster#17502",
         "a task that waits to be tried again keeps its permits";
     ClosedPoolGrants, "P8", "solid_queue, by reading",
         "a pool that nobody may use counts as free";
     CancelledKeepsScope, "P9", "dagster#33643",
         "what was cancelled holds its scope for ever";
-    EscalatedKeepsScope, "P9", "graphile/worker#254",
+    EscalatedKeepsScope, "P9", "graphile/worker#254, graphile/worker#204",
         "what failed holds its scope, and blocks all that wait for it";
     BlockedByItself, "P11", "dagster#31243",
         "a task waits for a scope that it holds itself";
     FirstThatDoesNotFitStopsAll, "P11", "oban#1498, hyperqueue#848",
         "one task that does not fit keeps all others from running";
-    FreedScopeWakesNobody, "P11", "dask#7223, solid_queue#456",
+    FreedScopeWakesNobody, "P11", "dask#7223, solid_queue#456, solid_queue#689",
         "what waits for a scope is not looked at when that becomes free";
     NewestFirst, "P12", "buildbuddy#10109, taskcluster#9131",
         "what came last goes first, and the old ones starve";
@@ -206,12 +206,38 @@ mutants! {
         "a run in which nothing can happen any more does not say so";
     BudgetForgetsReservations, "P10", "claude-code#60921",
         "what running stages may spend is not taken from the budget";
-    ReservationLeaks, "P10", "prefect#17415",
+    ReservationLeaks, "P10", "prefect#17415, prefect#9895",
         "what was set aside for a stage is never given back";
     LateSpendUnbooked, "P10", "vincent#97",
         "money that a stopped stage spent appears in no book";
     LateResultBookedAgain, "P10", "multica#5838",
         "a result that comes again is booked again";
+    OneDependencyIsEnough, "P3", "cline/kanban#473",
+        "a task runs as soon as one of those that it depends on is done";
+    WideStarves, "P12", "cctools#4124",
+        "a task that needs much at once is overtaken for ever by those that need little";
+    FloorIgnored, "P1", "our own inside",
+        "a backup that is restored grants tokens that its original granted";
+    JitterIsADie, "P13", "our own inside",
+        "waits are spread by chance, so that no history can be had twice";
+    HeapLosesOrder, "P11", "our own inside",
+        "what takes the place of something taken out of a heap stays there";
+    CascadeStopsShort, "P7", "our own inside",
+        "only direct dependents of what failed are blocked";
+    WorkspaceOfAnother, "P5", "our own inside",
+        "a lease takes up the workspace of a lease of another task";
+    UndoneForwards, "P4", "our own inside",
+        "what changed twice in a refused commit is what it was after the first change";
+    SumsNotUndone, "P10", "our own inside",
+        "a refused commit leaves what it set aside";
+    PoolsNotUndone, "P4", "our own inside",
+        "a refused commit leaves pools closed";
+    EditNotUndone, "P4", "our own inside",
+        "a refused commit leaves what it edited";
+    CommittedIsUndone, "P4", "our own inside",
+        "a refused commit takes the one before it back";
+    PoolsNotKept, "P5", "our own inside",
+        "a restart forgets that a pool is closed";
     OddMessagePanics, "P16", "hyperqueue#629, hyperqueue#1107",
         "one message that does not fit ends the process";
     AdapterPanicEndsRun, "P5", "hyperqueue#629, hyperqueue#1107",
@@ -255,6 +281,7 @@ mutants! {
 #[cfg(feature = "mutants")]
 thread_local! {
     static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+    static DIE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// Whether this fault is put in.
@@ -267,6 +294,19 @@ pub(crate) const fn is_on(_: Mutant) -> bool {
 #[cfg(feature = "mutants")]
 pub(crate) fn is_on(mutant: Mutant) -> bool {
     ON.get() == Some(mutant)
+}
+
+/// What a fault that needs chance has; nothing is left to chance otherwise.
+#[cfg(not(feature = "mutants"))]
+pub(crate) const fn die() -> u64 {
+    0
+}
+
+/// What a fault that needs chance has: another number each time.
+#[cfg(feature = "mutants")]
+pub(crate) fn die() -> u64 {
+    DIE.set(DIE.get() + 1);
+    DIE.get()
 }
 
 /// Does something on this thread with a fault put in, or with none.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::id::TaskId;
-use crate::mutant::{Mutant, is_on};
+use crate::mutant::{Mutant, die, is_on};
 use crate::time::{Timestamp, millis};
 
 /// The bounds and waits of a run's retries.
@@ -116,7 +116,8 @@ impl RetryRules {
         let cap = if uncapped { u64::MAX } else { millis(self.backoff_max) };
         let wait = millis(first).saturating_mul(1_u64 << doublings).min(cap);
         let half = wait / 2;
-        let spread = hash(self.seed, task.as_str(), count) % (wait - half + 1);
+        let seed = if is_on(Mutant::JitterIsADie) { die() } else { self.seed };
+        let spread = hash(seed, task.as_str(), count) % (wait - half + 1);
         now.after(Duration::from_millis(half + spread))
     }
 }

@@ -180,7 +180,9 @@ impl Engine {
         batch.is_open = false;
         batch.commands.clear();
         batch.draft.cut((0, 0));
-        batch.undo.clear();
+        if !is_on(Mutant::CommittedIsUndone) {
+            batch.undo.clear();
+        }
         (batch.sums, batch.run) = (None, None);
     }
 
@@ -190,6 +192,9 @@ impl Engine {
             return;
         }
         let mut undo = std::mem::take(&mut self.batch.undo);
+        if is_on(Mutant::UndoneForwards) {
+            undo.reverse();
+        }
         for change in undo.drain(..).rev() {
             match change {
                 Undo::Task(number, saved) => {
@@ -198,15 +203,19 @@ impl Engine {
                     }
                 }
                 Undo::Pool(name, record) => {
-                    self.pools.set(&name, record);
+                    if !is_on(Mutant::PoolsNotUndone) {
+                        self.pools.set(&name, record);
+                    }
                 }
                 Undo::Owner(id, record) => {
                     self.owners.set(&id, record.map(|record| *record));
                 }
                 Undo::Tasks(first) => self.remove_tasks(first),
                 Undo::Spec(task, spec) => {
-                    self.amend(task, spec);
-                    self.rank();
+                    if !is_on(Mutant::EditNotUndone) {
+                        self.amend(task, spec);
+                        self.rank();
+                    }
                 }
             }
         }
@@ -214,7 +223,9 @@ impl Engine {
         if let Some(run) = self.batch.run.take() {
             self.run = run.map(|run| *run);
         }
-        if let (Some(sums), Some(run)) = (self.batch.sums.take(), &mut self.run) {
+        if let (Some(sums), Some(run)) = (self.batch.sums.take(), &mut self.run)
+            && !is_on(Mutant::SumsNotUndone)
+        {
             sums.restore(run);
         }
         self.seq = self.batch.expected;
@@ -232,7 +243,9 @@ impl Engine {
                     tasks.insert(*number);
                 }
                 Undo::Pool(name, _) => {
-                    pools.insert(name);
+                    if !is_on(Mutant::PoolsNotKept) {
+                        pools.insert(name);
+                    }
                 }
                 Undo::Owner(id, _) => {
                     owners.insert(id);

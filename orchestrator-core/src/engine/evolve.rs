@@ -139,7 +139,8 @@ impl Engine {
         self.change_run(|run| {
             run.driver = Some(owner.id.clone());
             run.anchor = Some(anchor.clone());
-            run.last_token = run.last_token.max(*token_floor);
+            let floor = if is_on(Mutant::FloorIgnored) { FencingToken(0) } else { *token_floor };
+            run.last_token = run.last_token.max(floor);
         });
     }
 

@@ -3,6 +3,7 @@
 use super::Engine;
 use super::index::Class;
 use crate::id::TaskNo;
+use crate::mutant::{Mutant, is_on};
 use crate::record::{PassedOver, RunRecord};
 use crate::time::Timestamp;
 
@@ -55,6 +56,9 @@ impl Engine {
     pub(super) fn kept_for(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let counted =
             run.passed_over.filter(|counted| counted.times >= run.rules.passed_over_max)?;
+        if is_on(Mutant::WideStarves) {
+            return None;
+        }
         let task = counted.task.0;
         let is_open = |class: &Class| {
             class.needs.iter().all(|(pool, _)| {

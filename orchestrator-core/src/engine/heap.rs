@@ -3,6 +3,8 @@
 //! Four children a node: half as deep as with two, and the children of one lie side by side. Whoever
 //! uses it keeps, for each id, the place that it is told, and hands that place back to remove it.
 
+use crate::mutant::{Mutant, is_on};
+
 /// Ids in the order of their keys, and of themselves where keys are equal.
 #[derive(Debug, Clone)]
 pub(super) struct Heap<K> {
@@ -48,6 +50,10 @@ impl<K: Ord + Copy> Heap<K> {
         let Some(last) = self.entries.pop() else { return };
         if place < self.entries.len() {
             self.entries[place] = last;
+            if is_on(Mutant::HeapLosesOrder) {
+                self.put(place, last, placed);
+                return;
+            }
             let place = self.sink(place, placed);
             self.rise(place, placed);
         }

@@ -341,7 +341,8 @@ impl Engine {
         let hot = self.table.hot_mut(number);
         let was_ready = hot.is_ready();
         if is_done {
-            hot.unmet = hot.unmet.saturating_sub(1);
+            let all = is_on(Mutant::OneDependencyIsEnough);
+            hot.unmet = if all { 0 } else { hot.unmet.saturating_sub(1) };
         } else {
             hot.unmet += 1;
         }
@@ -367,7 +368,7 @@ impl Engine {
                 hot.dead = if is_dead { hot.dead + 1 } else { hot.dead.saturating_sub(1) };
                 self.index.blocked -= u32::from(was_blocked);
                 self.index.blocked += u32::from(hot.is_blocked());
-                if was_dead != hot.is_dead() {
+                if was_dead != hot.is_dead() && !is_on(Mutant::CascadeStopsShort) {
                     stack.push(next);
                 }
             }

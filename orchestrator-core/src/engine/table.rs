@@ -10,6 +10,7 @@ use super::leases::{Hold, Lease, Leases, NO_LEASE};
 use super::slab::Slab;
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::record::{Completion, Counts, Escalation, Extra, Wait};
 use crate::time::Timestamp;
@@ -414,7 +415,9 @@ impl Row<'_> {
     pub(super) fn set_last_token(&mut self, token: FencingToken) {
         let workspace = self.workspace();
         self.cold.last_token = token;
-        self.set_workspace(workspace);
+        if !is_on(Mutant::WorkspaceOfAnother) {
+            self.set_workspace(workspace);
+        }
     }
 
     fn workspace(&self) -> Option<FencingToken> {

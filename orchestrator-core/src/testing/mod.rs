@@ -10,6 +10,7 @@ pub mod museum;
 pub mod policies;
 mod scripted;
 mod simulator;
+pub mod strategies;
 
 pub use self::{
     conformance::StoreFixture,
@@ -17,5 +18,8 @@ pub use self::{
     fault_store::{Fault, FaultStore},
     model::Model,
     scripted::{MemoryTarget, Recorder, Scripted, VirtualHost},
-    simulator::{Coverage, Dice, Ended, Mode, Simulation, Violation},
+    simulator::{
+        Act, Amiss, Change, Conduct, Coverage, Dice, Ended, History, Mode, Simulation, Step,
+        Violation,
+    },
 };

@@ -3,16 +3,17 @@
 //! Tokens are only ever compared with those of the same task, times since which something is so with
 //! each other, and other times with now; so the results of those comparisons stand for them. Counts
 //! stand for what is left of their bounds: how many attempts there were decides nothing. The
-//! position in the log and the amount of money do not count: nothing is decided by the first, and
-//! nothing costs anything here.
+//! position in the log does not count, and money does only where there is some.
 
 use std::collections::BTreeSet;
 
 use sha2::{Digest as _, Sha256};
 
 use super::state::{Holder, State};
+use crate::command::StageReport;
 use crate::id::FencingToken;
 use crate::lease::Lease;
+use crate::money::Cost;
 use crate::record::{Phase, RunRecord, TaskRecord};
 use crate::time::Timestamp;
 
@@ -23,6 +24,11 @@ impl State {
         writer.run(self);
         for task in self.engine.tasks() {
             writer.task(&task);
+            let priority = self.engine.spec(&task.id).map_or(0, |spec| spec.priority);
+            writer.number(u64::from(priority.unsigned_abs()));
+            if self.money {
+                writer.money(&task, self.sent.get(&task.id));
+            }
             let late = self.sent.get(&task.id).map(|report| report.token);
             writer.number(late.map_or(9, |token| relation(&task, token)));
             let intent = task.intent.as_ref().map(|intent| &intent.merged);
@@ -32,11 +38,17 @@ impl State {
             let holders = self.holders.iter().filter(|holder| holder.grant.task == task.id);
             holders.for_each(|holder| writer.holder(holder, relation(&task, holder.grant.token)));
         }
+        if self.money
+            && let Some(run) = self.engine.run()
+        {
+            [run.spent, run.reserved].iter().for_each(|sum| writer.number(sum.0));
+        }
         for pool in self.engine.pools() {
             writer.number(u64::from(pool.limit));
             writer.time_left(pool.closed_until);
         }
-        writer.number(u64::from(self.crashes) << 8 | u64::from(self.people));
+        let left = [self.crashes, self.people, self.edits, self.usage_limits];
+        writer.number(left.iter().fold(0, |bits, left| bits << 8 | u64::from(*left)));
         writer.digest()
     }
 }
@@ -140,6 +152,23 @@ impl Writer {
         self.number(u64::from(*restart == crate::outcome::Restart::OnTarget));
         self.number(u64::from(workspace.is_some()) << 1 | u64::from(candidate.is_some()));
         self.number(self.since.partition_point(|other| other < since) as u64);
+    }
+
+    /// What was booked for the task's last lease, and what its holder may say yet.
+    fn money(&mut self, task: &TaskRecord, late: Option<&StageReport>) {
+        self.number(task.settled.0);
+        let (Phase::Leased(lease) | Phase::Stopping { lease, .. }) = &task.phase else {
+            self.number(u64::MAX);
+            return self.late_money(late);
+        };
+        self.number(lease.reserved.0);
+        self.late_money(late);
+    }
+
+    fn late_money(&mut self, late: Option<&StageReport>) {
+        let cost = late.map_or(Cost::NONE, |report| report.cost);
+        let (Cost::Known(seen) | Cost::AtLeast(seen)) = cost;
+        self.number(seen.0 << 1 | u64::from(matches!(cost, Cost::Known(_))));
     }
 
     fn phase(&mut self, phase: &Phase) {

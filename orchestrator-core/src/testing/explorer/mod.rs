@@ -4,18 +4,20 @@
 //! every kind, results sent again and by holders that were taken for dead, leases that run out, a
 //! driver that dies, a person that acts. States are the same when no question tells them apart
 //! (`fingerprint`), and each is looked at once. As the search goes by breadth, a violation comes with
-//! a shortest history. The bounds are those of [`Exploration`]; what it leaves out (money, usage
-//! limits, pauses, refused commits) is in the simulator.
+//! a shortest history. The bounds are those of [`Exploration`]; what it leaves out (pauses, plans
+//! that come later, refused commits) is in the simulator.
 
 mod fingerprint;
 mod state;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use self::state::State;
 use crate::id::TaskId;
+use crate::money::Usd;
 use crate::pipeline::{AGENTS, Pipeline, StageKind, StageSpec};
 use crate::plan::Plan;
 use crate::retry::RetryRules;
@@ -38,6 +40,12 @@ pub struct Exploration {
     pub spare: u32,
     /// Whether results arrive again, and those of stopped leases late.
     pub again: bool,
+    /// Edits by people, each of which gives a task priority and a retry more.
+    pub edits: u8,
+    /// Results which say that the account is closed.
+    pub usage_limits: u8,
+    /// Whether stages cost something, there is a budget, and what one has spent may be unknown.
+    pub money: bool,
     /// Most states of one world, so that memory is bounded.
     pub states_max: usize,
 }
@@ -54,7 +62,27 @@ impl Exploration {
             retries: if alone { 1 } else { 0 },
             spare: if few { 1 } else { 0 },
             again: few,
+            edits: 0,
+            usage_limits: 0,
+            money: false,
             states_max: 20_000_000,
+        }
+    }
+
+    /// The bound that CI explores with edits, money and usage limits, for one task or two.
+    #[must_use]
+    pub const fn dear(tasks: u8) -> Self {
+        let alone = tasks == 1;
+        Self {
+            crashes: if alone { 1 } else { 0 },
+            people: 0,
+            retries: 0,
+            spare: if alone { 1 } else { 0 },
+            again: alone,
+            edits: 1,
+            usage_limits: 1,
+            money: true,
+            ..Self::of(tasks)
         }
     }
 
@@ -83,7 +111,8 @@ impl Exploration {
             first_stage_failures_max: 0,
             ..RetryRules::default()
         };
-        let plan = Arc::new(plan(graph, variant, self.retries));
+        let budget = self.money.then(|| Usd::dollars(4 + 2 * u32::from(self.tasks)));
+        let plan = Arc::new(Plan { budget, ..plan(graph, variant, self.retries) });
         let first = State::new(plan, rules, self)?;
         let mut seen = BTreeSet::from([first.fingerprint()]);
         // For each state the one before and what was done, to tell how it was reached.
@@ -108,6 +137,17 @@ impl Exploration {
             }
         }
         Ok(Explored { worlds: 1, states: reached.len(), transitions })
+    }
+}
+
+impl fmt::Display for Exploration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tasks, crashes, people, retries, spare, again, .. } = self;
+        let owners = crashes + 1;
+        write!(f, "tasks {tasks}, stages 2, owners {owners}, crashes {crashes}, ")?;
+        write!(f, "retries {retries}, spare grants {spare}, commands of people {people}, ")?;
+        write!(f, "repeated results {again}, edits {}, ", self.edits)?;
+        write!(f, "usage limits {}, money {}", self.usage_limits, self.money)
     }
 }
 
@@ -218,6 +258,13 @@ mod tests {
     #[test]
     fn graphs_that_differ_only_in_numbers_are_explored_once() {
         assert_eq!([1, 2, 3, 4].map(|tasks| graphs(tasks).len()), [1, 2, 6, 31]);
+    }
+
+    #[test]
+    fn p10_holds_in_every_history_of_one_task_that_is_edited_and_costs_something() {
+        let explored = Exploration::dear(1).run();
+        let explored = explored.unwrap_or_else(|violation| panic!("{violation}"));
+        assert!(explored.states > 500, "{explored:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::event::Resolution;
 use crate::id::{ChangeId, CommandId, FencingToken, OwnerId, RunId, TaskId};
 use crate::lease::Owner;
+use crate::money::{Cost, Usd};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart};
 use crate::pipeline::StageKind;
 use crate::plan::Plan;
@@ -47,6 +48,8 @@ pub(super) enum Action {
     Cancel(TaskId),
     /// A person acts.
     Skip(TaskId),
+    /// A person acts.
+    Edit(TaskId),
 }
 
 /// How a stage ends.
@@ -56,6 +59,10 @@ pub(super) enum End {
     Rejected,
     Crashed,
     Question,
+    /// The account is closed.
+    UsageLimit,
+    /// It passed, and nobody knows what that cost.
+    Dearly,
 }
 
 /// A process that carries out a stage, whether or not its lease still lives.
@@ -81,6 +88,9 @@ pub(super) struct State {
     pub(super) crashes: u8,
     pub(super) people: u8,
     again: bool,
+    pub(super) edits: u8,
+    pub(super) usage_limits: u8,
+    pub(super) money: bool,
 }
 
 impl State {
@@ -89,12 +99,25 @@ impl State {
         rules: RetryRules,
         bound: &Exploration,
     ) -> Result<Self, String> {
-        let Exploration { crashes, people, again, .. } = *bound;
+        let Exploration { crashes, people, again, edits, usage_limits, money, .. } = *bound;
         let run = RunId::parse("explored").expect("a valid id");
         let (engine, model) = (Engine::new(run.clone()), Model::new(run));
         let (holders, sent, merged) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let mut state =
-            Self { engine, model, holders, sent, merged, now: 0, pid: 1, crashes, people, again };
+        let mut state = Self {
+            engine,
+            model,
+            holders,
+            sent,
+            merged,
+            now: 0,
+            pid: 1,
+            crashes,
+            people,
+            again,
+            edits,
+            usage_limits,
+            money,
+        };
         for command in
             [Command::CreateRun { rules }, state.opening(None), Command::AddPlan { plan }]
         {
@@ -113,9 +136,12 @@ impl State {
         }
         for holder in &self.holders {
             let token = holder.grant.token;
-            let ends = [End::Passed, End::Rejected, End::Crashed, End::Question];
             if holder.kind != StageKind::Integrate {
-                all.extend(ends.map(|end| Action::End(token, end)));
+                let ends = [End::Passed, End::Rejected, End::Crashed, End::Question].into_iter();
+                let closes = (self.usage_limits > 0).then_some(End::UsageLimit);
+                let is_dear = self.money && holder.grant.cap > Usd::ZERO;
+                let dearly = is_dear.then_some(End::Dearly);
+                all.extend(ends.chain(closes).chain(dearly).map(|end| Action::End(token, end)));
             } else if holder.merged {
                 all.push(Action::End(token, End::Passed));
             } else {
@@ -134,6 +160,9 @@ impl State {
             if self.people > 0 {
                 let id = || task.id.clone();
                 all.extend([Action::Retry(id()), Action::Cancel(id()), Action::Skip(id())]);
+            }
+            if self.edits > 0 {
+                all.push(Action::Edit(task.id.clone()));
             }
         }
         all
@@ -184,10 +213,34 @@ impl State {
                 let (actor, reason) = words();
                 self.person(&Command::Cancel { task: task.clone(), actor, reason })
             }
+            Action::Edit(task) => self.edit(task),
             Action::Skip(task) => {
                 let ((actor, reason), how) = (words(), Resolution::Skip);
                 self.person(&Command::Resolve { task: task.clone(), how, actor, reason })
             }
+        }
+    }
+
+    /// As many retries are left then as before, so that worlds stay small.
+    fn edit(&mut self, task: &TaskId) -> Result<(), String> {
+        let spec = self.engine.spec(task).cloned();
+        let mut spec = spec.ok_or("a task without a specification")?;
+        spec.priority += 1;
+        let before = self.engine.seq();
+        let (actor, reason) = words();
+        let answer = self.tell(&Command::Edit { spec: Arc::new(spec), actor, reason })?;
+        self.edits -= u8::from(answer.is_ok() && self.engine.seq() > before);
+        Ok(())
+    }
+
+    /// P10: what a grant sets aside is there.
+    fn can_pay(&self, grant: &Grant) -> Result<(), String> {
+        let run = self.engine.run().ok_or("no run")?;
+        match run.budget {
+            Some(budget) if grant.cap > Usd::ZERO && run.spent.plus(run.reserved) > budget => {
+                Err(format!("P10: {} spent, {} set aside", run.spent, run.reserved))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -204,6 +257,7 @@ impl State {
         if self.holders.iter().any(|holder| holder.grant.task == grant.task) {
             return Err(format!("P1, P20: `{}` is granted while it still runs", grant.task));
         }
+        self.can_pay(&grant)?;
         let stage = self.engine.pipeline(&grant.task).and_then(|line| line.stage(grant.stage));
         let kind = stage.map(|stage| stage.kind).ok_or("a stage was granted that is none")?;
         // Who is to merge asks first whether what was announced has happened.
@@ -223,7 +277,8 @@ impl State {
     fn end(&mut self, token: FencingToken, end: End) -> Result<(), String> {
         let at = self.holder(token)?;
         let holder = self.holders.remove(at);
-        let report = report_of(&self.engine, &holder, end, self.merged.get(&holder.grant.task));
+        self.usage_limits -= u8::from(end == End::UsageLimit);
+        let report = self.report_of(&holder, end);
         self.may_come_again(&report, holder.grant.task);
         self.report(report)
     }
@@ -277,8 +332,7 @@ impl State {
         if let Ok(at) = self.holder(token) {
             let holder = self.holders.remove(at);
             // Its last words may still be under way.
-            let report =
-                report_of(&self.engine, &holder, End::Passed, self.merged.get(&holder.grant.task));
+            let report = self.report_of(&holder, End::Passed);
             self.may_come_again(&report, holder.grant.task);
         }
         self.must(&Command::Stopped { task: number, token })
@@ -348,6 +402,44 @@ impl State {
         Ok(())
     }
 
+    fn report_of(&self, holder: &Holder, end: End) -> StageReport {
+        let grant = &holder.grant;
+        let merged = self.merged.get(&grant.task);
+        let outcome = match end {
+            End::Passed | End::Dearly => Outcome::Passed,
+            End::Rejected => {
+                // Each failure another one, or the second would end the task.
+                let feedback = "x".repeat(grant.feedback.len() + 1);
+                Outcome::Rejected { feedback, restart: Restart::OnCandidate }
+            }
+            End::Crashed => Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None },
+            End::UsageLimit => {
+                Outcome::Interrupted { reason: Interruption::UsageLimit, retry_at: None }
+            }
+            End::Question => Outcome::Question { text: "which?".to_owned() },
+        };
+        let candidate =
+            (outcome == Outcome::Passed && holder.kind == StageKind::Run).then(|| Candidate {
+                change: change("change", grant.token),
+                base: change("base", FencingToken(0)),
+            });
+        let cost = match end {
+            End::Dearly => Cost::AtLeast(Usd::ZERO),
+            End::Passed | End::Rejected | End::Crashed | End::Question | End::UsageLimit => {
+                let is_dear = self.money && grant.cap > Usd::ZERO;
+                if is_dear { Cost::Known(Usd::dollars(1)) } else { Cost::NONE }
+            }
+        };
+        StageReport {
+            candidate,
+            cost,
+            merged: merged
+                .filter(|_| end == End::Passed && holder.kind == StageKind::Integrate)
+                .cloned(),
+            ..grant.report(self.engine.id().clone(), outcome)
+        }
+    }
+
     fn opening(&self, ended: Option<OwnerId>) -> Command {
         let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
         Command::OpenDriver {
@@ -375,29 +467,4 @@ fn change(name: &str, token: FencingToken) -> ChangeId {
 
 fn intent(token: FencingToken) -> MergeIntent {
     MergeIntent { onto: change("onto", FencingToken(0)), merged: change("merged", token) }
-}
-
-fn report_of(engine: &Engine, holder: &Holder, end: End, merged: Option<&ChangeId>) -> StageReport {
-    let grant = &holder.grant;
-    let outcome = match end {
-        End::Passed => Outcome::Passed,
-        End::Rejected => {
-            // Each failure another one, or the second would end the task.
-            let feedback = "x".repeat(grant.feedback.len() + 1);
-            Outcome::Rejected { feedback, restart: Restart::OnCandidate }
-        }
-        End::Crashed => Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None },
-        End::Question => Outcome::Question { text: "which?".to_owned() },
-    };
-    let candidate = (end == End::Passed && holder.kind == StageKind::Run).then(|| Candidate {
-        change: change("change", grant.token),
-        base: change("base", FencingToken(0)),
-    });
-    StageReport {
-        candidate,
-        merged: merged
-            .filter(|_| end == End::Passed && holder.kind == StageKind::Integrate)
-            .cloned(),
-        ..grant.report(engine.id().clone(), outcome)
-    }
 }

@@ -16,5 +16,6 @@ pub(super) fn simulated() -> Result<(), String> {
 
 pub(super) fn explored() -> Result<(), String> {
     Exploration::of(1).run()?;
+    Exploration::dear(1).run()?;
     Exploration::of(2).run().map(drop)
 }

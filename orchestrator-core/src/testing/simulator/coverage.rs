@@ -6,41 +6,45 @@ use crate::command::Command;
 use crate::engine::Engine;
 use crate::id::TaskNo;
 
-/// The phases of a task, and the commands about one.
-const OF_TASKS: (&[&str], &[&str]) = (
-    &["open", "deferred", "leased", "stopping", "done", "escalated", "cancelled"],
-    &[
-        "report",
-        "intend_merge",
-        "dispatch",
-        "supersede",
-        "stopped",
-        "retry",
-        "resolve",
-        "cancel",
-        "edit",
-        "claim_task",
-    ],
-);
+/// The phases of a task.
+const PHASES: &[&str] =
+    &["open", "deferred", "leased", "stopping", "done", "escalated", "cancelled"];
 
-/// The states of a run, and the commands about one.
-const OF_RUNS: (&[&str], &[&str]) = (
-    &["active", "paused", "draining", "parked", "completed", "failed"],
-    &[
-        "create_run",
-        "add_plan",
-        "limit_pool",
-        "set_budget",
-        "open_driver",
-        "close_driver",
-        "claim",
-        "tick",
-        "pause",
-        "drain",
-        "resume",
-        "settle",
-    ],
-);
+/// The states of a run, before there is one too.
+const STATES: &[&str] = &["none", "active", "paused", "draining", "parked", "completed", "failed"];
+
+/// The commands about a task, which are given in each of its phases.
+const OF_TASKS: &[&str] = &[
+    "report",
+    "intend_merge",
+    "dispatch",
+    "supersede",
+    "stopped",
+    "retry",
+    "resolve",
+    "cancel",
+    "edit",
+    "claim_task",
+];
+
+/// The commands about a run, which are given in each of its states.
+const OF_RUNS: &[&str] = &[
+    "create_run",
+    "add_plan",
+    "limit_pool",
+    "set_budget",
+    "open_driver",
+    "close_driver",
+    "claim",
+    "tick",
+    "pause",
+    "drain",
+    "resume",
+    "settle",
+];
+
+/// What cannot be met, and why: phase or state, command, reason.
+const IMPOSSIBLE: &[(&str, &str, &str)] = &[];
 
 /// Pairs of a phase or state and a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,13 +66,48 @@ impl Coverage {
         self.met.extend(other.met);
     }
 
-    /// The pairs that were not met.
+    /// The pairs that were not met, of those that can be.
     #[must_use]
     pub fn missing(&self) -> Vec<(&'static str, &'static str)> {
-        let all = [OF_TASKS, OF_RUNS].into_iter().flat_map(|(phases, commands)| {
+        let known = |pair: &(&str, &str)| {
+            IMPOSSIBLE.iter().any(|(phase, command, _)| (*phase, *command) == *pair)
+        };
+        Self::all().filter(|pair| !self.met.contains(pair) && !known(pair)).collect()
+    }
+
+    /// The pairs that were met and are listed as impossible.
+    #[must_use]
+    pub fn surprising(&self) -> Vec<(&'static str, &'static str)> {
+        let listed = IMPOSSIBLE.iter().map(|(phase, command, _)| (*phase, *command));
+        listed.filter(|pair| self.met.contains(pair)).collect()
+    }
+
+    fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let pairs = |phases: &'static [&str], commands: &'static [&str]| {
             phases.iter().flat_map(|phase| commands.iter().map(|command| (*phase, *command)))
-        });
-        all.filter(|pair| !self.met.contains(pair)).collect()
+        };
+        pairs(PHASES, OF_TASKS).chain(pairs(STATES, OF_RUNS))
+    }
+
+    /// The page of the documentation: for each phase and state the commands that were met there, and
+    /// those that cannot be, with the reason.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let mut page = String::from("| phase or state | commands given to it | not, and why |\n");
+        page.push_str("| --- | --- | --- |\n");
+        for phase in PHASES.iter().chain(STATES) {
+            let of = Self::all().filter(|(of, _)| of == phase);
+            let met: Vec<&str> =
+                of.filter(|pair| self.met.contains(pair)).map(|pair| pair.1).collect();
+            let not = IMPOSSIBLE.iter().filter(|(of, ..)| of == phase);
+            let not: Vec<String> =
+                not.map(|(_, command, why)| format!("{command}: {why}")).collect();
+            let is_run = STATES.contains(phase);
+            let what = if is_run { "run" } else { "task" };
+            let line = [format!("{what} {phase}"), met.join(" · "), not.join("; ")].join(" | ");
+            page += &["| ", &line, " |\n"].concat();
+        }
+        page
     }
 }
 

@@ -1,15 +1,19 @@
-//! A seeded world around the engine: virtual time, workers that pass, fail, hang, answer late or
+//! A seeded world around the engine: virtual time, workers that pass, fail, hang, lie, answer late or
 //! twice, also for a driver that is dead, plans that come later, usage limits, people, drivers that
-//! die with a batch that was never committed, commits that are refused.
+//! die with a batch that was never committed, machines that start anew, clocks that leap, commits
+//! that are refused.
 //!
 //! The same seed gives the same history. After each step the engine is audited, and its state is held
 //! against the log, against the records that were committed, and against the promises by definition
 //! (`checks`); after `steps` the faults stop, and then the run must settle.
 
 pub(super) mod checks;
+mod conduct;
 mod coverage;
 mod dice;
 mod disk;
+mod drivers;
+mod history;
 mod people;
 mod plans;
 mod workers;
@@ -20,9 +24,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use self::checks::{Check, Kept, Log};
+pub use self::conduct::{Act, Amiss, Change, Conduct};
 pub use self::coverage::Coverage;
 pub use self::dice::Dice;
 use self::disk::Disk;
+use self::drivers::Clocks;
+pub use self::history::{History, Step};
 use crate::command::{Grant, StageReport};
 use crate::engine::Engine;
 use crate::id::{ChangeId, FencingToken, TaskId};
@@ -97,6 +104,20 @@ impl Simulation {
         Self { policy, ..self }
     }
 
+    /// The steps that are not left out.
+    #[must_use]
+    pub fn kept(&self) -> Vec<u32> {
+        (0..self.steps).filter(|step| !self.without.contains(step)).collect()
+    }
+
+    /// The same world with these steps only.
+    #[must_use]
+    pub fn only(self, kept: &BTreeSet<u32>) -> Self {
+        let steps = kept.last().map_or(0, |last| last.saturating_add(1));
+        let without = (0..steps).filter(|step| !kept.contains(step)).collect();
+        Self { steps, without, ..self }
+    }
+
     /// Lets the world run until it settles, or through its steps.
     ///
     /// # Errors
@@ -119,7 +140,7 @@ impl Simulation {
             let kept = disk.and_then(|disk| disk.load(&world.engine).map(drop));
             lived.and_then(|ended| kept.map(|()| ended)).map_err(|what| {
                 let World { step, history, .. } = world;
-                Violation { seed: self.dice.seed, what, step, history }
+                Violation { seed: Some(self.dice.seed), what, step, history }
             })
         };
         // On a thread of its own, since waiting for a store is not allowed on one of a runtime.
@@ -139,18 +160,14 @@ impl Simulation {
     fn tell(&self, is_told: bool, disk: Option<Disk>) -> (Result<Ended, String>, World) {
         let mut world = World::new(self, is_told, disk);
         let lived = world.live(self);
-        let ended = Ended {
-            events: world.log.events,
-            state: world.state(),
-            coverage: world.coverage.clone(),
-        };
+        let ended = world.ended();
         (lived.map(|()| ended), world)
     }
 
     fn violation(&self) -> Violation {
         let (lived, World { step, history, .. }) = self.tell(true, None);
         let what = lived.err().unwrap_or_else(|| "P13: it went well the second time".to_owned());
-        Violation { seed: self.dice.seed, what, step, history }
+        Violation { seed: Some(self.dice.seed), what, step, history }
     }
 
     /// The smallest world near this one that breaks the same promise, and how; `None` when this one
@@ -212,8 +229,8 @@ pub struct Ended {
 /// A promise that was broken, and how.
 #[derive(Debug, Clone, thiserror::Error)]
 pub struct Violation {
-    /// The seed that shows it again.
-    pub seed: u64,
+    /// The seed that shows it again, when it came from one.
+    pub seed: Option<u64>,
     /// What was broken.
     pub what: String,
     /// The step in which it was noticed.
@@ -231,7 +248,10 @@ impl Violation {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {}, step {}: {}", self.seed, self.step, self.what)?;
+        if let Some(seed) = self.seed {
+            write!(f, "seed {seed}, ")?;
+        }
+        writeln!(f, "step {}: {}", self.step, self.what)?;
         self.history.iter().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
@@ -258,11 +278,13 @@ struct World {
     /// What the target holds, by task.
     merged: BTreeMap<TaskId, ChangeId>,
     now: u64,
+    clocks: Clocks,
     commands: u64,
     pid: u32,
     /// Whether a supervisor that does not renew its leases drives.
     is_held: bool,
     greatest_token: FencingToken,
+    token_floor: FencingToken,
     healed: bool,
     is_told: bool,
     coverage: Coverage,

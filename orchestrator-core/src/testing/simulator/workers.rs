@@ -1,15 +1,16 @@
-//! Who carries out what is granted, and drivers: they pass, fail, hang, lie, answer late, and die.
+//! Who carries out what is granted: they pass, fail, hang, lie, answer late and twice, and die.
 
 use std::sync::Arc;
 
 use super::checks::Check;
+use super::conduct::{Act, Amiss, Conduct};
 use super::plans::GPU;
-use super::{World, candidate, interrupted};
-use crate::command::{Answer, Command, Grant, Refusal, StageReport};
+use super::{World, candidate};
+use crate::command::{Answer, Command, Grant, StageReport};
 use crate::engine::Engine;
-use crate::id::{BlobHash, ChangeId, FencingToken, OwnerId, PoolName, RunId, TaskId, TaskNo};
+use crate::id::{BlobHash, ChangeId, FencingToken, PoolName, RunId, TaskId, TaskNo};
 use crate::money::{Cost, Usd};
-use crate::outcome::{Interruption, MergeIntent, Outcome, Restart};
+use crate::outcome::{MergeIntent, Outcome};
 use crate::pipeline::StageKind;
 use crate::plan::Plan;
 use crate::record::{Phase, TaskRecord};
@@ -20,9 +21,6 @@ impl World {
     pub(super) fn claim(&mut self) -> Check {
         let before = self.engine.clone();
         let owner = self.owner().id;
-        if !self.healed && self.dice.once_in(8) {
-            return self.claim_one(&before, owner);
-        }
         let answer = self.commit(&Command::Claim { owner });
         match answer {
             Ok(Answer::Granted { task, token, .. }) => {
@@ -32,7 +30,7 @@ impl World {
                 }
                 self.check_grant(&before, &grant)?;
                 self.grants.push(grant);
-                if self.dice.once_in(3) { self.dispatch(task, token) } else { Ok(()) }
+                Ok(())
             }
             Ok(Answer::Nothing) => self.check_nothing(&before),
             Ok(other) => Err(format!("a claim was answered {other:?}")),
@@ -41,13 +39,14 @@ impl World {
     }
 
     /// A supervisor claims what it chose by itself.
-    fn claim_one(&mut self, before: &Engine, owner: OwnerId) -> Check {
+    pub(super) fn claim_one(&mut self) -> Check {
+        let (before, owner) = (self.engine.clone(), self.owner().id);
         let tasks: Vec<TaskId> = before.tasks().map(|task| task.id).collect();
-        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let at = self.one_of(tasks.len());
         let task = tasks[at].clone();
         let is_ready =
-            before.explain(self.time_of(before), &task) == [crate::engine::Reason::Ready];
-        let listed = before.dispatchable(self.time_of(before), usize::MAX);
+            before.explain(self.time_of(&before), &task) == [crate::engine::Reason::Ready];
+        let listed = before.dispatchable(self.time_of(&before), usize::MAX);
         if !is_ready && listed.contains(&task) {
             return Err(format!("P11: `{task}` was said to be next and is not ready"));
         }
@@ -63,8 +62,14 @@ impl World {
         }
     }
 
-    /// The holder says what it hands out.
-    fn dispatch(&mut self, task: TaskNo, token: FencingToken) -> Check {
+    /// A holder says what it hands out.
+    pub(super) fn dispatch(&mut self, at: usize) -> Check {
+        let Some(grant) = self.grants.get(at) else { return Ok(()) };
+        let (task, token) = (grant.number, grant.token);
+        let is_live = self.engine.grant(task).is_some_and(|live| live.token == token);
+        if !is_live {
+            return Ok(());
+        }
         let content = BlobHash::of(&token.0.to_le_bytes());
         self.must(&Command::Dispatch { task, token, content })
     }
@@ -94,9 +99,14 @@ impl World {
         if self.grants.is_empty() {
             return Ok(());
         }
-        let at = self.dice.below(u32::try_from(self.grants.len()).unwrap_or(u32::MAX)) as usize;
+        let at = self.one_of(self.grants.len());
         let grant = self.grants.swap_remove(at);
-        let Some(report) = self.work(&grant)? else { return Ok(()) };
+        let report = self.work(&grant)?;
+        report.map_or(Ok(()), |report| self.first_report(report))
+    }
+
+    /// A result that may be sent again.
+    pub(super) fn first_report(&mut self, report: StageReport) -> Check {
         self.sent.push(report.clone());
         self.report(report)
     }
@@ -130,8 +140,19 @@ impl World {
 
     /// What the holder of a grant comes to; `None` when it never says.
     pub(super) fn work(&mut self, grant: &Grant) -> Result<Option<StageReport>, String> {
-        let kind =
-            self.engine.pipeline(&grant.task).and_then(|p| p.stage(grant.stage)).map(|s| s.kind);
+        let mut conduct = self.any_conduct();
+        if self.healed {
+            conduct.act = Act::Passes;
+        }
+        self.carry_out(grant, &conduct)
+    }
+
+    /// What the holder of a grant comes to that behaves like this.
+    pub(super) fn carry_out(
+        &mut self,
+        grant: &Grant,
+        conduct: &Conduct,
+    ) -> Result<Option<StageReport>, String> {
         let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
         report.content = self.engine.record(grant.number).and_then(|task| task.content);
         if let Some(intent) = &grant.intent
@@ -141,43 +162,24 @@ impl World {
             report.merged = Some(intent.merged.clone());
             return Ok(Some(report));
         }
-        let luck = if self.healed { 12 } else { self.dice.below(24) };
-        match luck {
-            0..=2 => {
-                let feedback = format!("failed {}", ["here", "there", "elsewhere"][luck as usize]);
-                report.outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
-            }
-            3 | 4 => report.outcome = interrupted(Interruption::Overload),
-            5 => {
-                report.outcome = interrupted(Interruption::UsageLimit);
-                let span = u64::from(self.dice.below(8_000_000));
-                report.retry_at = self
-                    .dice
-                    .once_in(2)
-                    .then(|| Timestamp((self.now + span).saturating_sub(1_000_000)));
-            }
-            6 => report.outcome = Outcome::Question { text: "which?".to_owned() },
-            7 => report.outcome = Outcome::Fatal { error: "no such program".to_owned() },
-            8 => {
-                self.note(|| format!("token {} hangs", grant.token));
-                return Ok(None);
-            }
-            9 => report.outcome = interrupted(Interruption::Auth),
-            10 | 11 | 13 | 14 if kind == Some(StageKind::Gate) || luck == 10 => {
-                report.outcome = Outcome::Suspended { poll_at: None };
-                let later = u64::from(self.dice.below(4_000_000));
-                report.retry_at = self.dice.once_in(2).then(|| Timestamp(self.now + later));
-            }
-            _ => {}
+        let Some(outcome) = conduct.outcome() else {
+            self.note(|| format!("token {} hangs", grant.token));
+            return Ok(None);
+        };
+        report.outcome = outcome;
+        if let Act::UsageLimit { minutes: Some(minutes) } = conduct.act {
+            let at = self.now.saturating_add_signed(i64::from(minutes) * 60_000);
+            report.retry_at = Some(Timestamp(at));
+        } else if let Act::Suspended { minutes: Some(minutes) } = conduct.act {
+            report.retry_at = Some(Timestamp(self.now + 60_000 * u64::from(minutes)));
         }
-        let share = u64::from(self.dice.below(1_000));
-        let spent = Usd(grant.cap.0.min(1_000_000) * share / 1_000);
-        let cost = if self.dice.once_in(3) { Cost::AtLeast } else { Cost::Known };
-        report.cost = cost(spent);
+        let spent = Usd(grant.cap.0.min(1_000_000) * u64::from(conduct.spent) / 1_000);
+        report.cost = if conduct.is_part { Cost::AtLeast(spent) } else { Cost::Known(spent) };
         if report.outcome == Outcome::Passed {
-            match kind {
+            let pipeline = self.engine.pipeline(&grant.task);
+            match pipeline.and_then(|line| line.stage(grant.stage)).map(|stage| stage.kind) {
                 Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
-                Some(StageKind::Integrate) => return self.merge(grant, report),
+                Some(StageKind::Integrate) => return self.merge(grant, report, &conduct.act),
                 Some(StageKind::Verify | StageKind::Review | StageKind::Gate) | None => {}
             }
         }
@@ -185,10 +187,11 @@ impl World {
     }
 
     /// Merges as the driver does: announce, move; the holder may die between any two.
-    pub(super) fn merge(
+    fn merge(
         &mut self,
         grant: &Grant,
         mut report: StageReport,
+        act: &Act,
     ) -> Result<Option<StageReport>, String> {
         let merged =
             ChangeId::parse(&format!("merged-{}", grant.token)).map_err(|e| e.to_string())?;
@@ -199,27 +202,23 @@ impl World {
         if answer != Ok(Answer::Done) {
             return Ok(None);
         }
-        if !self.healed && self.dice.once_in(6) {
-            self.note(|| format!("token {token} dies before it merges", token = grant.token));
+        if *act == Act::DiesBeforeMerge {
+            self.note(|| format!("token {token} dies before it merges"));
             return Ok(None);
         }
         if let Some(first) = self.merged.insert(grant.task.clone(), merged.clone()) {
             return Err(format!("P17: `{}` was merged as {first} and as {merged}", grant.task));
         }
-        if !self.healed && self.dice.once_in(6) {
-            self.note(|| format!("token {} dies after it merged", grant.token));
+        if *act == Act::DiesAfterMerge {
+            self.note(|| format!("token {token} dies after it merged"));
             return Ok(None);
         }
         report.merged = Some(merged);
         Ok(Some(report))
     }
 
-    pub(super) fn answer_again(&mut self) -> Check {
-        if self.sent.is_empty() {
-            return Ok(());
-        }
-        let at = self.dice.below(u32::try_from(self.sent.len()).unwrap_or(u32::MAX)) as usize;
-        let report = self.sent[at].clone();
+    pub(super) fn answer_again(&mut self, at: usize) -> Check {
+        let Some(report) = self.sent.get(at).cloned() else { return Ok(()) };
         self.note(|| format!("token {} answers again", report.token));
         self.report(report)
     }
@@ -231,15 +230,15 @@ impl World {
     }
 
     /// A holder's result names something that its lease is not for, or nothing that there is.
-    pub(super) fn answer_amiss(&mut self) -> Check {
-        let Some(grant) = self.grants.first().cloned() else { return Ok(()) };
+    pub(super) fn answer_amiss(&mut self, at: usize, how: Amiss) -> Check {
+        let Some(grant) = self.grants.get(at).cloned() else { return Ok(()) };
         let mut report = grant.report(self.engine.id().clone(), Outcome::Passed);
-        match self.dice.below(5) {
-            4 => report.content = Some(BlobHash::of(b"something else")),
-            0 => report.stage = report.stage.wrapping_add(1),
-            1 => report.attempt += 1,
-            2 => report.task = TaskNo(u32::MAX),
-            _ => report.run = RunId::parse("another").map_err(|err| err.to_string())?,
+        match how {
+            Amiss::Stage => report.stage = report.stage.wrapping_add(1),
+            Amiss::Attempt => report.attempt += 1,
+            Amiss::Task => report.task = TaskNo(u32::MAX),
+            Amiss::Content => report.content = Some(BlobHash::of(b"something else")),
+            Amiss::Run => report.run = RunId::parse("another").map_err(|err| err.to_string())?,
         }
         self.note(|| format!("token {} answers amiss", report.token));
         match self.commit(&Command::Report(Box::new(report))) {
@@ -251,7 +250,7 @@ impl World {
     /// A message that nobody of this world sends: about a task that has no such lease, or has ended.
     pub(super) fn stray(&mut self) -> Check {
         let tasks: Vec<TaskRecord> = self.engine.tasks().collect();
-        let at = self.dice.below(u32::try_from(tasks.len()).unwrap_or(u32::MAX)) as usize;
+        let at = self.one_of(tasks.len());
         let Some(number) = self.engine.number(&tasks[at].id) else { return Ok(()) };
         let (phase, token) = (tasks[at].phase.as_str(), tasks[at].last_token);
         let onto = ChangeId::parse("onto").map_err(|err| err.to_string())?;
@@ -288,76 +287,43 @@ impl World {
 
     /// The processes of lost leases are found and ended.
     pub(super) fn end_stopping(&mut self) -> Check {
-        let stopping: Vec<(TaskNo, FencingToken)> = self
-            .engine
-            .held()
-            .filter(|task| matches!(task.phase, Phase::Stopping { .. }))
-            .filter_map(|task| Some((self.engine.number(&task.id)?, task.last_token)))
-            .collect();
-        for (task, token) in stopping {
+        for (task, token) in self.stopping() {
             if !self.healed && self.dice.once_in(4) {
                 // Nobody has come to it yet.
                 continue;
             }
-            let at = self.grants.iter().position(|grant| grant.token == token);
-            if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
-                // Its holder may still say something, before it is stopped or long after.
-                let mut late = grant.report(self.engine.id().clone(), Outcome::Passed);
-                late.cost = Cost::Known(Usd(u64::from(self.dice.below(9_000_000))));
-                self.sent.push(late.clone());
-                if self.dice.once_in(3) {
-                    self.report(late)?;
-                }
-            }
-            self.must(&Command::Stopped { task, token })?;
+            let spent = Usd(u64::from(self.dice.below(9_000_000)));
+            let says = self.dice.once_in(3);
+            self.end_one(task, token, spent, says)?;
         }
         Ok(())
     }
 
-    /// A second process wants to drive while the first one lives; then that one ends as it should.
-    pub(super) fn another_driver(&mut self) -> Check {
-        let former = self.pid;
-        self.pid += 1;
-        let mut opening = self.opening(None);
-        if let Command::OpenDriver { owner, .. } = &mut opening {
-            owner.id = OwnerId::parse(&format!("sim/{}", self.pid)).map_err(|e| e.to_string())?;
-        }
-        let answer = self.commit(&opening);
-        if !matches!(answer, Err(Refusal::DriverRunning(_))) {
-            return Err(format!("P1: a second driver was answered {answer:?}"));
-        }
-        self.pid = former;
-        let owner = self.owner().id;
-        self.must(&Command::CloseDriver { owner: owner.clone() })?;
-        match self.commit(&Command::Claim { owner }) {
-            Err(Refusal::NotDriver(_)) => {}
-            other => return Err(format!("P1: who drives no longer was answered {other:?}")),
-        }
-        self.pid += 1;
-        let opening = self.opening(None);
-        self.must(&opening)?;
-        self.end_stopping()
+    /// The leases that are being stopped.
+    pub(super) fn stopping(&self) -> Vec<(TaskNo, FencingToken)> {
+        let held = self.engine.held();
+        let stopping = held.filter(|task| matches!(task.phase, Phase::Stopping { .. }));
+        stopping.filter_map(|task| Some((self.engine.number(&task.id)?, task.last_token))).collect()
     }
 
-    pub(super) fn driver_dies(&mut self) -> Check {
-        self.note(|| "the driver dies".to_owned());
-        let snapshot = match &self.disk {
-            Some(disk) => disk.load(&self.engine)?,
-            None => self.engine.snapshot().ok_or("no snapshot")?,
-        };
-        let restored = Engine::restore(&snapshot)
-            .map_err(|err| format!("P5: {err}"))?
-            .with_policy(Arc::clone(&self.policy));
-        if !super::checks::same(&restored, &self.engine, self.time()) {
-            return Err("P5: a restored engine is another one".to_owned());
+    /// What ran under a lease is found and ended. Its holder may still say something, before it is
+    /// stopped or long after.
+    pub(super) fn end_one(
+        &mut self,
+        task: TaskNo,
+        token: FencingToken,
+        spent: Usd,
+        says: bool,
+    ) -> Check {
+        let at = self.grants.iter().position(|grant| grant.token == token);
+        if let Some(grant) = at.map(|at| self.grants.swap_remove(at)) {
+            let mut late = grant.report(self.engine.id().clone(), Outcome::Passed);
+            late.cost = Cost::Known(spent);
+            self.sent.push(late.clone());
+            if says {
+                self.report(late)?;
+            }
         }
-        // What was decided and not committed is lost with the driver.
-        self.batch_of_anything();
-        self.engine = restored;
-        let former = self.owner().id;
-        self.pid += 1;
-        let opening = self.opening(Some(former));
-        self.must(&opening)?;
-        self.end_stopping()
+        self.must(&Command::Stopped { task, token })
     }
 }

@@ -5,101 +5,129 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checks::{Check, Kept, Log};
+use super::conduct::Amiss;
 use super::coverage::Coverage;
 use super::disk::Disk;
-use super::plans::GPU;
-use super::{HEALED_PLACE, LATER_PLACE, Mode, RULES_PLACE, Simulation, World};
+use super::drivers::Clocks;
+use super::{Dice, Ended, HEALED_PLACE, LATER_PLACE, Mode, RULES_PLACE, Simulation, World};
 use crate::command::{Answer, Command, Refusal};
 use crate::engine::{Engine, Settlement};
-use crate::id::{CommandId, FencingToken, OwnerId, PoolName, RunId, TaskId};
-use crate::lease::{HELD, Owner};
+use crate::id::{CommandId, FencingToken, PoolName, RunId, TaskId};
 use crate::pipeline::AGENTS;
 use crate::plan::Plan;
-use crate::record::{Phase, RunState, TaskRecord};
+use crate::policy::SchedulingPolicy;
+use crate::record::{ParkReason, Phase, RunState, TaskRecord};
 use crate::retry::RetryRules;
 use crate::testing::Model;
-use crate::time::{ClockReading, Timestamp, WallTime};
+use crate::time::Timestamp;
 
 impl World {
+    /// The world of a simulation.
     pub(super) fn new(of: &Simulation, is_told: bool, disk: Option<Disk>) -> Self {
-        let run = RunId::parse("simulated").expect("a valid id");
         let mut dice = of.dice.clone();
-        let plan = Arc::new(super::plans::plan(&mut dice, "t", of.tasks, &[]));
+        let plan = super::plans::plan(&mut dice, "t", of.tasks, &[]);
         let known: Vec<TaskId> = plan.tasks.iter().map(|task| task.id.clone()).collect();
         dice.at(LATER_PLACE);
         let count = dice.below(4);
-        let later = vec![Arc::new(super::plans::plan(&mut dice, "u", count, &known))];
+        let later = super::plans::plan(&mut dice, "u", count, &known);
+        dice.at(RULES_PLACE);
+        let rules = RetryRules {
+            first_stage_failures_max: 3 * dice.below(2),
+            passed_over_max: dice.below(4),
+            dispatches_spare: 60 / (1 + dice.below(80)),
+            deferrals_max: [0, 1, 3, 20][dice.below(4) as usize],
+            rejection_backoff: Duration::from_secs(u64::from(dice.below(2)) * 30),
+            ..RetryRules::default()
+        };
+        let mut world = Self::empty(dice, Arc::clone(&of.policy), is_told, disk);
+        world.later = vec![Arc::new(later)];
+        world.is_held = world.dice.once_in(4);
+        if world.dice.once_in(16) {
+            world.too_early();
+        }
+        let begun = world.begin(rules, Arc::new(plan));
+        world.broken = world.broken.and(begun);
+        world
+    }
+
+    /// A world without a run.
+    pub(super) fn empty(
+        dice: Dice,
+        policy: Arc<dyn SchedulingPolicy>,
+        is_told: bool,
+        disk: Option<Disk>,
+    ) -> Self {
+        let run = RunId::parse("simulated").expect("a valid id");
         let model = Model::new(run.clone());
-        let engine = Engine::new(run).with_policy(Arc::clone(&of.policy));
-        let mut world = Self {
+        let engine = Engine::new(run).with_policy(Arc::clone(&policy));
+        Self {
             dice,
-            policy: Arc::clone(&of.policy),
+            policy,
             follower: engine.clone(),
             engine,
             model,
             log: Log::default(),
             kept: Kept::default(),
             disk,
-            later,
+            later: Vec::new(),
             grants: Vec::new(),
             sent: Vec::new(),
             merged: BTreeMap::new(),
             now: 0,
+            clocks: Clocks::default(),
             commands: 0,
             pid: 1,
             is_held: false,
             greatest_token: FencingToken(0),
+            token_floor: FencingToken(0),
             healed: false,
             is_told,
             coverage: Coverage::default(),
             step: 0,
             history: Vec::new(),
             broken: Ok(()),
-        };
-        world.follower.offer(Arc::clone(&plan));
-        world.dice.at(RULES_PLACE);
-        let rules = RetryRules {
-            first_stage_failures_max: 3 * world.dice.below(2),
-            passed_over_max: world.dice.below(4),
-            dispatches_spare: 60 / (1 + world.dice.below(80)),
-            deferrals_max: [0, 1, 3, 20][world.dice.below(4) as usize],
-            rejection_backoff: Duration::from_secs(u64::from(world.dice.below(2)) * 30),
-            ..RetryRules::default()
-        };
-        world.is_held = world.dice.once_in(4);
-        world.begin(rules, plan);
-        world
+        }
     }
 
-    pub(super) fn begin(&mut self, rules: RetryRules, plan: Arc<Plan>) {
-        let commands =
-            [Command::CreateRun { rules }, self.opening(None), Command::AddPlan { plan }];
+    /// Before there is a run, nothing can be asked of it.
+    fn too_early(&mut self) {
+        let (actor, owner) = ("sim".to_owned(), self.owner().id);
+        let pool = PoolName::parse(AGENTS).expect("a valid name");
+        let commands = [
+            self.opening(None),
+            Command::CloseDriver { owner: owner.clone() },
+            Command::Claim { owner },
+            Command::AddPlan { plan: Arc::new(Plan::default()) },
+            Command::LimitPool { pool, limit: 1 },
+            Command::SetBudget { budget: None },
+            Command::Tick,
+            Command::Pause { actor: actor.clone(), reason: actor.clone() },
+            Command::Drain { reason: ParkReason::Asked },
+            Command::Resume { actor },
+            Command::Settle,
+        ];
         for command in commands {
-            let outcome = self.commit(&command);
-            debug_assert!(outcome.is_ok(), "{outcome:?}");
+            let answer = self.commit(&command);
+            if !matches!(answer, Err(Refusal::NoRun(_))) {
+                self.broken = Err(format!("P16: {command:?} of no run was answered {answer:?}"));
+            }
         }
+    }
+
+    pub(super) fn begin(&mut self, rules: RetryRules, plan: Arc<Plan>) -> Check {
+        self.must(&Command::CreateRun { rules })?;
+        let opening = self.opening(None);
+        self.must(&opening)?;
+        self.must(&Command::AddPlan { plan })
     }
 
     pub(super) fn state(&self) -> RunState {
         self.engine.run().map_or(RunState::Active, |run| run.state.clone())
     }
 
-    pub(super) fn owner(&self) -> Owner {
-        let name = if self.is_held { "supervisor".to_owned() } else { format!("sim/{}", self.pid) };
-        let id = OwnerId::parse(&name).expect("a valid id");
-        let (host, boot_id) = ("sim".to_owned(), "boot".to_owned());
-        Owner { id, host, boot_id, pid: self.pid, start_time: 0 }
-    }
-
-    pub(super) fn opening(&self, ended: Option<OwnerId>) -> Command {
-        let (boot_id, wall) = ("boot".to_owned(), WallTime(0));
-        Command::OpenDriver {
-            owner: self.owner(),
-            reading: ClockReading { boot_id, boot_ms: self.now, wall },
-            ttl: if self.is_held { HELD } else { Duration::from_secs(3_600) },
-            token_floor: FencingToken(0),
-            ended,
-        }
+    pub(super) fn ended(&self) -> Ended {
+        let (events, coverage) = (self.log.events, self.coverage.clone());
+        Ended { events, state: self.state(), coverage }
     }
 
     pub(super) fn live(&mut self, of: &Simulation) -> Check {
@@ -121,8 +149,8 @@ impl World {
         self.note(|| "the faults stop".to_owned());
         self.must(&Command::Resume { actor: "sim".to_owned() })?;
         self.must(&Command::SetBudget { budget: None })?;
-        for pool in [AGENTS, GPU] {
-            let pool = PoolName::parse(pool).map_err(|err| err.to_string())?;
+        let pools: Vec<PoolName> = self.engine.pools().map(|pool| pool.name.clone()).collect();
+        for pool in pools {
             self.must(&Command::LimitPool { pool, limit: 3 })?;
         }
         for _ in 0..self.healed_steps_max() {
@@ -191,27 +219,68 @@ impl World {
 
     pub(super) fn faulty_step(&mut self) -> Check {
         match self.dice.below(20) {
-            0..=6 => self.claim(),
+            0..=6 => self.claim_and_dispatch(),
             7..=12 => self.answer(),
-            13 if self.dice.once_in(3) => self.answer_amiss(),
-            13 => self.answer_again(),
+            13 if self.dice.once_in(3) => {
+                let how = Amiss::ALL[self.one_of(Amiss::ALL.len())];
+                self.answer_amiss(0, how)
+            }
+            13 => {
+                let at = self.one_of(self.sent.len());
+                self.answer_again(at)
+            }
             14 => self.pass_time(),
-            15 if self.dice.once_in(2) => self.driver_dies(),
+            15 => self.driver_step(),
             16 if self.dice.once_in(2) => self.stray(),
             16 => self.person(),
-            17 => self.refused_commit(),
-            18 if self.dice.once_in(2) => self.clock_jumps_back(),
+            17 => self.refused_commit(Self::batch_of_anything),
+            18 if self.dice.once_in(2) => {
+                self.clock_jumps_back()?;
+                self.person()
+            }
             18 => self.another_plan(),
-            15 => self.another_driver(),
             _ if self.dice.once_in(2) => self.must(&Command::Settle),
             _ => self.must(&Command::Tick),
         }
     }
 
+    /// A stage is taken, and now and then its holder says what it hands out.
+    fn claim_and_dispatch(&mut self) -> Check {
+        if !self.healed && self.dice.once_in(8) {
+            self.claim_one()?;
+        } else {
+            self.claim()?;
+        }
+        let last = self.grants.len().saturating_sub(1);
+        if self.dice.once_in(3) { self.dispatch(last) } else { Ok(()) }
+    }
+
+    /// Something befalls the driver, and what ran under its leases is found and ended.
+    fn driver_step(&mut self) -> Check {
+        match self.dice.below(12) {
+            0..=5 => self.driver_dies()?,
+            6 => {
+                let leap = self.any_leap();
+                self.reboot(leap)?;
+            }
+            7 => {
+                let leap = self.any_leap();
+                self.wall_clock_leaps(leap)?;
+            }
+            _ => self.another_driver()?,
+        }
+        self.end_stopping()
+    }
+
+    /// The place of one of so many; 0 when there is none.
+    pub(super) fn one_of(&mut self, len: usize) -> usize {
+        self.dice.below(u32::try_from(len).unwrap_or(u32::MAX)) as usize
+    }
+
     pub(super) fn healed_step(&mut self) -> Check {
         self.must(&Command::Tick)?;
         self.end_stopping()?;
-        self.claim()?;
+        self.claim_and_dispatch()?;
         if !self.grants.is_empty() {
             return self.answer();
         }
