@@ -24,6 +24,10 @@ mod copy;
 mod doctor;
 mod error;
 mod log;
+#[cfg(feature = "mutants")]
+pub mod mutant;
+#[cfg(not(feature = "mutants"))]
+mod mutant;
 mod open;
 mod owner;
 mod place;

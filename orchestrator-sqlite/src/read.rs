@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, par
 
 use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
 use crate::error::{corrupt, read_error};
+use crate::mutant::{Mutant, is_on};
 use crate::rebuild;
 use crate::row::Fields;
 use crate::table::{SQL, TASKS};
@@ -222,7 +223,11 @@ pub(crate) fn events_within(
                        WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
     let after = i64::try_from(after.0).unwrap_or(i64::MAX);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    rows(conn, SQL, params![run.as_str(), after, limit], read_event)
+    let read = |row: &Row<'_>| match read_event(row) {
+        Err(_) if is_on(Mutant::BadRowSkipped) => Ok(None),
+        event => event.map(Some),
+    };
+    Ok(rows(conn, SQL, params![run.as_str(), after, limit], read)?.into_iter().flatten().collect())
 }
 
 /// An event, of its position and its body.

@@ -15,6 +15,7 @@ use tokio::task::JoinError;
 
 use crate::copy::{CopyError, Exported, LogCopy, backup};
 use crate::doctor::{Health, examine};
+use crate::mutant::{self, Mutant, is_on};
 use crate::open::{OpenError, SqliteOptions, open};
 use crate::read::{self, raw_events};
 use crate::watch::Watch;
@@ -50,7 +51,9 @@ impl SqliteStore {
             let path = path.clone();
             move |source| OpenError::Path { path: path.clone(), source }
         };
-        let opening = tokio::task::spawn_blocking(move || open(&path, &options)).await;
+        let mutant = mutant::now();
+        let opening = move || mutant::with(mutant, || open(&path, &options));
+        let opening = tokio::task::spawn_blocking(opening).await;
         let opened = opening.map_err(|err| failed(err.into()))??;
         Ok(Self {
             writer: Worker::spawn("sqlite-write", opened.writer).map_err(&failed)?,
@@ -221,7 +224,8 @@ impl Store for SqliteStore {
             }
             // Another process tells nobody, so look from time to time. The sender cannot be gone:
             // it is in `self`.
-            drop(tokio::time::timeout(LOOK_EVERY, commits.changed()).await);
+            let wait = if is_on(Mutant::OtherProcessUnheard) { Duration::MAX } else { LOOK_EVERY };
+            drop(tokio::time::timeout(wait, commits.changed()).await);
         }
     }
 

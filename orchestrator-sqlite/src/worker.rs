@@ -6,6 +6,8 @@ use std::thread;
 
 use tokio::sync::oneshot;
 
+use crate::mutant;
+
 type Job<C> = Box<dyn FnOnce(&mut C) + Send>;
 
 /// A handle on the thread. Jobs are done one after another in the order they came; one that was
@@ -42,9 +44,10 @@ impl<C: Send + 'static> Worker<C> {
         job: impl FnOnce(&mut C) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         let (tell, told) = oneshot::channel();
+        let mutant = mutant::now();
         let job: Job<C> = Box::new(move |conn| {
             // Nobody listens when the caller gave up waiting; the job is done all the same.
-            drop(tell.send(job(conn)));
+            drop(tell.send(mutant::with(mutant, || job(conn))));
         });
         self.jobs.send(job).map_err(|_| Gone)?;
         told.await.map_err(|_| Gone)

@@ -11,6 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params, params_from
 
 use crate::codec::{owner_row, plan_row, pool_row, run_row, task_row};
 use crate::error::{end_error, read_error, write_error};
+use crate::mutant::{Mutant, is_on};
 use crate::read;
 use crate::row::{Bound, int, json};
 use crate::table::SQL;
@@ -29,7 +30,12 @@ pub(crate) fn writing(conn: &mut Connection) -> rusqlite::Result<Transaction<'_>
         // One that failed as it began or ended: nothing more could ever be written beside it.
         conn.execute_batch("ROLLBACK")?;
     }
-    conn.transaction_with_behavior(TransactionBehavior::Immediate)
+    let behavior = if is_on(Mutant::BeginsAsReader) {
+        TransactionBehavior::Deferred
+    } else {
+        TransactionBehavior::Immediate
+    };
+    conn.transaction_with_behavior(behavior)
 }
 
 pub(crate) fn commit(
@@ -43,7 +49,7 @@ pub(crate) fn commit(
         return Err(CommitError::Repeated { command });
     }
     let now = known.map_or(Seq(0), |(_, seq)| seq);
-    if now != commit.expected {
+    if now != commit.expected && !is_on(Mutant::ExpectedUnseen) {
         return Err(CommitError::Moved { now });
     }
     let seq = now.plus(commit.events.len() as u64);
@@ -62,6 +68,7 @@ fn repeated(
     let mut seen = BTreeSet::new();
     for (id, _) in commands {
         let is_known = match run {
+            _ if is_on(Mutant::RepeatUnseen) => false,
             Some(run) => read::has_command(tx, run, id).map_err(write_error)?,
             None => false,
         };
@@ -82,9 +89,11 @@ fn put_run(
 ) -> Result<i64, CommitError> {
     let number = match (known, &commit.records.run) {
         (Some(number), None) => {
-            let mut statement = tx
-                .prepare_cached("UPDATE runs SET seq = ?2 WHERE run = ?1")
-                .map_err(write_error)?;
+            let mut sql = "UPDATE runs SET seq = ?2 WHERE run = ?1";
+            if is_on(Mutant::RowsOfOthersWritten) {
+                sql = "UPDATE runs SET seq = ?2";
+            }
+            let mut statement = tx.prepare_cached(sql).map_err(write_error)?;
             statement.execute(params![number, int(seq.0)]).map_err(write_error)?;
             return Ok(number);
         }
@@ -187,7 +196,10 @@ pub(crate) fn put_owner(
     run: i64,
     record: &OwnerRecord,
 ) -> rusqlite::Result<()> {
-    let before = read::touched_at(tx, run, record.owner.id.as_str())?;
+    let mut before = read::touched_at(tx, run, record.owner.id.as_str())?;
+    if is_on(Mutant::RecordOverTouch) {
+        before = None;
+    }
     let touched_at = record.touched_at.max(Timestamp(before.unwrap_or(0)));
     put(tx, &SQL.put_owner, owner_row(run, record, touched_at))
 }
@@ -209,22 +221,26 @@ pub(crate) fn touch(
     now: Timestamp,
 ) -> rusqlite::Result<()> {
     const SQL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND id = ?2";
+    const ALL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND ?2 <> ''";
     let tx = writing(conn)?;
     let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
     let before = read::touched_at(&tx, run, owner.as_str())?;
-    if before.is_none_or(|before| before >= now.0) {
+    if before.is_none_or(|before| before >= now.0 && !is_on(Mutant::LateTouchWritten)) {
         return Ok(());
     }
-    tx.prepare_cached(SQL)?.execute(params![run, owner.as_str(), int(now.0)])?;
-    tx.commit()
+    let sql = if is_on(Mutant::OwnersOfOthersTouched) { ALL } else { SQL };
+    tx.prepare_cached(sql)?.execute(params![run, owner.as_str(), int(now.0)])?;
+    if is_on(Mutant::TouchRolledBack) { tx.rollback() } else { tx.commit() }
 }
 
 pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite::Result<()> {
     const SQL: &str = "DELETE FROM commands WHERE run = ?1 AND seq <= ?2";
+    const ALL: &str = "DELETE FROM commands WHERE ?1 > 0 AND seq <= ?2";
     let up_to = i64::try_from(up_to.0).unwrap_or(i64::MAX);
     let tx = writing(conn)?;
     let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
-    tx.prepare_cached(SQL)?.execute(params![run, up_to])?;
+    let sql = if is_on(Mutant::RowsOfOthersDeleted) { ALL } else { SQL };
+    tx.prepare_cached(sql)?.execute(params![run, up_to])?;
     tx.commit()
 }
 
