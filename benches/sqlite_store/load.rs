@@ -12,7 +12,7 @@ use orchestrator_core::testing::conformance::samples::{
     change_id, first_commit, full_task_record, run_id, run_record, task_record,
 };
 use orchestrator_core::{
-    BlobHash, Completion, FencingToken, Phase, PlanRef, Records, Seq, TaskRecord,
+    BlobHash, Completion, Engine, FencingToken, Phase, PlanRef, Records, Seq, TaskRecord,
 };
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
@@ -41,6 +41,9 @@ pub(crate) async fn measure(options: &Options) {
             println!("{name}_peak_mib: {peak:.0}");
             println!("{name}_kept_mib: {kept:.0}");
         }
+        let [load, restore] = driven(&dir.path().join("driven.db"), &graph).await;
+        println!("{name}_and_restore_the_engine_ms: {:.0}", (load + restore) * 1e3);
+        println!("restore_{}_ms: {:.0}", short(size), restore * 1e3);
         if size == 100_000 {
             let full = dir.path().join("full.db");
             make(&full, &graph, |task| full_task_record(&format!("task-{task}"))).await;
@@ -70,6 +73,20 @@ async fn compare(path: &Path, rounds: usize) -> [f64; 4] {
     }
     // The first round grows the heap, the later ones use it again.
     [median(loads), median(reads), peaks[0], kept[0]]
+}
+
+/// What a driver that opens a run has to wait for: loading, and making an engine of what is loaded.
+async fn driven(path: &Path, graph: &Graph) -> [f64; 2] {
+    claims::begun(path, graph).await;
+    let store = SqliteStore::open(path, SqliteOptions::new()).await.unwrap();
+    let start = Instant::now();
+    let loaded = store.load(&run_id("r")).await.unwrap().unwrap();
+    let load = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let engine = Engine::restore(&loaded).unwrap();
+    let restore = start.elapsed().as_secs_f64();
+    assert_eq!(engine.seq(), loaded.seq);
+    [load, restore]
 }
 
 /// Tasks as they are in the middle of a run: half are merged, some were tried before.

@@ -2,8 +2,8 @@
 //!
 //! `cargo bench -p benches --bench sqlite_store` prints `name: value` a line. Rates are medians of
 //! interleaved rounds in one process, so that the ratios hold on a noisy machine. `-- --up-to
-//! 1000000` measures larger runs too (default 100000), `--rounds 3` is a short form, and `--only
-//! NAME` prints the figures of one group: `commits`, `claims`, `load`.
+//! 1000 --rounds 3` is a short form (runs of up to a million tasks otherwise), and `--only NAME`
+//! prints the figures of one group: `commits`, `claims`, `load`.
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 #![expect(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
 
@@ -34,7 +34,7 @@ impl Options {
             args.get(at + 1).cloned()
         };
         Self {
-            up_to: after("--up-to").map_or(100_000, |text| text.parse().unwrap()),
+            up_to: after("--up-to").map_or(1_000_000, |text| text.parse().unwrap()),
             rounds: after("--rounds").map_or(7, |text| text.parse().unwrap()),
             only: after("--only").unwrap_or_default(),
         }
