@@ -55,7 +55,8 @@ pub(crate) async fn tell(
                 ParkReason::Auth
                 | ParkReason::Billing
                 | ParkReason::Breaker
-                | ParkReason::Asked => &[],
+                | ParkReason::Asked
+                | ParkReason::Pilot => &[],
             };
             writeln!(out, "To go on: {}", options.again(&place.dir, more))?;
             Exit::Waits

@@ -135,6 +135,8 @@ impl Board {
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
+            | EventKind::PoolBounded { .. }
+            | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }
@@ -191,6 +193,15 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         EventKind::BudgetSet { budget: Some(budget) } => {
             (Tone::Plain, format!("the budget is {budget}"))
         }
+        EventKind::PoolBounded { pool, bounds } => {
+            let pool = harmless(pool.as_str(), ID_CHARS_MAX);
+            let budget = bounds.budget.map_or_else(|| "none".to_owned(), |usd| usd.to_string());
+            let most = bounds.in_flight_max.map_or_else(|| "any".to_owned(), |max| max.to_string());
+            (Tone::Plain, format!("pool `{pool}`: budget {budget}, tasks in flight {most}"))
+        }
+        EventKind::PilotSet { tasks: Some(tasks) } => {
+            (Tone::Plain, format!("a pilot of {tasks} tasks comes first"))
+        }
         EventKind::Paused { actor, reason } => {
             (Tone::Warn, format!("paused: {}", by(actor, reason)))
         }
@@ -205,6 +216,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
         EventKind::Failed => (Tone::Bad, "finished: what is left waits for a person".to_owned()),
         EventKind::PoolLimited { .. }
         | EventKind::BudgetSet { budget: None }
+        | EventKind::PilotSet { tasks: None }
         | EventKind::DriverEnded { .. }
         | EventKind::Granted { .. }
         | EventKind::Passed { .. }

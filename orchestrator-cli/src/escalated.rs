@@ -131,9 +131,10 @@ impl Page<'_> {
             Cause::Question => "The question",
             Cause::RetriesUsed | Cause::SameFailure | Cause::RoundsUsed => "The last failure",
             Cause::Fatal => "The error",
-            Cause::InterruptionsUsed | Cause::DispatchesUsed | Cause::DeferralsUsed => {
-                "What happened last"
-            }
+            Cause::InterruptionsUsed
+            | Cause::DispatchesUsed
+            | Cause::DeferralsUsed
+            | Cause::BudgetUsed => "What happened last",
         };
         add_line(text, format_args!("### {title}\n"));
         let known = escalation.text.as_ref().and_then(|hash| self.history.texts.get(hash));
@@ -247,6 +248,7 @@ impl Page<'_> {
             Cause::InterruptionsUsed | Cause::DispatchesUsed => {
                 "Find out what ended its stages (their logs are in the run's folder)".to_owned()
             }
+            Cause::BudgetUsed => "Edit it to have a larger `budget`, or to be less".to_owned(),
         };
         let then = format!("{first}. Then have the task tried again");
         let dependents = "Have those tried again too that depend on it and were given up";

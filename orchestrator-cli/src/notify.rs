@@ -156,6 +156,8 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::PoolLimited { .. }
         | EventKind::PoolClosed { .. }
         | EventKind::PoolOpened { .. }
+        | EventKind::PoolBounded { .. }
+        | EventKind::PilotSet { .. }
         | EventKind::BudgetSet { .. }
         | EventKind::DriverOpened { .. }
         | EventKind::DriverEnded { .. }

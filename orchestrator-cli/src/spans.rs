@@ -87,6 +87,8 @@ impl Spans {
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
+            | EventKind::PoolBounded { .. }
+            | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }

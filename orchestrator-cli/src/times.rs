@@ -156,7 +156,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn step(&mut self, at: Timestamp, kind: &EventKind) {
+    /// Time passes up to an event.
+    fn pass(&mut self, at: Timestamp, kind: &EventKind) {
         let gone = at.0.saturating_sub(self.clocks.wall);
         self.clocks.wall = self.clocks.wall.max(at.0);
         // A driver that died is taken to have driven up to the last event before its successor.
@@ -164,6 +165,10 @@ impl<'a> Sweep<'a> {
             self.clocks.driven += gone;
             self.clocks.held += if self.is_held { gone } else { 0 };
         }
+    }
+
+    fn step(&mut self, at: Timestamp, kind: &EventKind) {
+        self.pass(at, kind);
         match kind {
             EventKind::DriverOpened { .. } => self.is_driven = true,
             EventKind::DriverEnded { .. } => self.is_driven = false,
@@ -218,6 +223,8 @@ impl<'a> Sweep<'a> {
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
+            | EventKind::PoolBounded { .. }
+            | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::Stopping { .. }
             | EventKind::Cancelling { .. }

@@ -14,7 +14,7 @@ use crate::money::{Cost, Usd};
 use crate::outcome::{Candidate, MergeIntent, Outcome, Restart};
 use crate::pipeline::StageSpec;
 use crate::plan::{Plan, PlanFault};
-use crate::record::ParkReason;
+use crate::record::{ParkReason, PoolBounds};
 use crate::retry::RetryRules;
 use crate::task::TaskSpec;
 use crate::time::{ClockReading, Timestamp, millis};
@@ -38,6 +38,25 @@ pub enum Command {
         pool: PoolName,
         /// Its permits.
         limit: u32,
+    },
+    /// Closes a pool until a time, unless it is closed for longer.
+    ClosePool {
+        /// The pool.
+        pool: PoolName,
+        /// That time.
+        until: Timestamp,
+    },
+    /// Gives a pool these bounds beside its limit, in the place of those that it has.
+    BoundPool {
+        /// The pool.
+        pool: PoolName,
+        /// What holds it back.
+        bounds: PoolBounds,
+    },
+    /// Sets how many tasks are begun before the run parks to be judged by them.
+    SetPilot {
+        /// How many; `None` is all, without a stop.
+        tasks: Option<u32>,
     },
     /// Sets the most that the run may spend.
     SetBudget {
@@ -169,7 +188,8 @@ pub enum Command {
         /// Why.
         reason: ParkReason,
     },
-    /// Lets a paused, draining or parked run grant again.
+    /// Lets a paused, draining or parked run grant again. One that parked after its pilot goes on
+    /// with all of its tasks.
     Resume {
         /// Who.
         actor: String,
@@ -361,6 +381,16 @@ pub enum Refusal {
     /// Another process drives the run.
     #[error("process {} on host `{}` drives this run", .0.pid, .0.host)]
     DriverRunning(Box<Owner>),
+    /// What a process says of itself cannot be kept.
+    #[error(
+        "`{owner}` cannot drive the run: its {what} is over 256 bytes, or holds a control character"
+    )]
+    InvalidOwner {
+        /// The process.
+        owner: OwnerId,
+        /// What of it.
+        what: &'static str,
+    },
     /// The process does not drive the run.
     #[error("`{0}` does not drive this run")]
     NotDriver(OwnerId),

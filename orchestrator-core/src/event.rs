@@ -8,7 +8,7 @@ use crate::id::{
 use crate::lease::Owner;
 use crate::money::Usd;
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
-use crate::record::{Cause, ParkReason};
+use crate::record::{Cause, ParkReason, PoolBounds};
 use crate::retry::RetryRules;
 use crate::time::{Anchor, Timestamp};
 
@@ -74,6 +74,18 @@ pub enum EventKind<T = TaskId> {
     PoolOpened {
         /// The pool.
         pool: PoolName,
+    },
+    /// A pool got these bounds beside its limit.
+    PoolBounded {
+        /// The pool.
+        pool: PoolName,
+        /// What holds it back.
+        bounds: PoolBounds,
+    },
+    /// It was set how many tasks are begun before the run parks.
+    PilotSet {
+        /// How many; `None` is all.
+        tasks: Option<u32>,
     },
     /// The run's budget was set.
     BudgetSet {
@@ -355,6 +367,8 @@ impl<T> EventKind<T> {
                 PoolLimited { pool, limit },
                 PoolClosed { pool, until },
                 PoolOpened { pool },
+                PoolBounded { pool, bounds },
+                PilotSet { tasks },
                 BudgetSet { budget },
                 DriverOpened { owner, anchor, ttl_ms, token_floor },
                 DriverEnded { owner },
@@ -393,6 +407,8 @@ impl<T> EventKind<T> {
             | Self::PoolLimited { .. }
             | Self::PoolClosed { .. }
             | Self::PoolOpened { .. }
+            | Self::PoolBounded { .. }
+            | Self::PilotSet { .. }
             | Self::BudgetSet { .. }
             | Self::DriverOpened { .. }
             | Self::DriverEnded { .. }

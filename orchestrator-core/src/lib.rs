@@ -5,6 +5,8 @@
 //! A [`Store`](port::Store) keeps what was decided. The driver (feature `driver`) carries it out
 //! through the other [ports](port).
 
+mod budget;
+mod capacity;
 mod command;
 #[cfg(feature = "driver")]
 mod driver;
@@ -36,12 +38,15 @@ mod time;
 mod verdict;
 
 #[cfg(feature = "driver")]
-pub use self::driver::{DriverConfig, Orchestrator, Ports, RunEnd, RunError, Tried};
+pub use self::driver::{
+    DriverConfig, Orchestrator, PilotRule, Ports, RunEnd, RunError, SharedCapacity, Tried,
+};
 pub use self::{
+    capacity::{Adaptive, Capacity, CapacitySource, Fixed, Sign, UsageWindow},
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
     engine::{Engine, InvalidSnapshot, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
-    forecast::{Assumptions, Bounds, Forecast, Spread},
+    forecast::{Assumptions, Bounds, Forecast, Projection, Spread},
     graph::{Graph, PathLength},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,
@@ -66,7 +71,8 @@ pub use self::{
     policy::{Fifo, RemainingPath, SchedulingPolicy, TaskGraph},
     record::{
         Cause, Completion, Counts, Delay, Escalation, Extra, OwnerRecord, ParkReason, PassedOver,
-        Phase, PlanRef, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord, Wait,
+        Phase, PlanRef, PoolBounds, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
+        Unheard, Wait,
     },
     retry::{RetryRules, signature},
     scope::{InvalidScope, SCOPE_PATTERN_BYTES_MAX, SCOPE_PATTERNS_MAX, Scope, ScopeMatcher},

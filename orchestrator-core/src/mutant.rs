@@ -206,6 +206,18 @@ mutants! {
         "a run in which nothing can happen any more does not say so";
     BudgetForgetsReservations, "P10", "claude-code#60921",
         "what running stages may spend is not taken from the budget";
+    OverdrawnTaskGoesOn, "P10", "claude-code#57719",
+        "one task spends without end, as long as the whole has money";
+    PoolSpendUnbooked, "P10", "claude-code#73438",
+        "what one kind of work costs is not counted, and its budget never ends";
+    OlderLeaseUnheard, "P10", "vincent#97",
+        "what a stopped stage spent is not booked once its task was started again";
+    LaterPlanReplacesBudget, "P10", "by reasoning",
+        "a plan that comes later raises the budget of the run without a word";
+    FlightNeverEnds, "P11", "by reasoning",
+        "what is finished still counts as waiting, until nothing new is begun";
+    PilotNeverEnds, "P15", "by reasoning",
+        "a pilot goes on with all tasks before anybody looks at what it came to";
     ReservationLeaks, "P10", "prefect#17415, prefect#9895",
         "what was set aside for a stage is never given back";
     LateSpendUnbooked, "P10", "vincent#97",

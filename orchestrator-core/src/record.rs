@@ -62,12 +62,25 @@ pub struct TaskRecord {
     pub content: Option<BlobHash>,
     /// What was booked for that lease when it ended without its result.
     pub settled: Usd,
+    /// Leases before the last one that ended without their result, those that ended last at the
+    /// end; a result that still comes shows what they really cost.
+    #[serde(default)]
+    pub unheard: Vec<Unheard>,
     /// The last lease whose late result was refused.
     pub refused: Option<FencingToken>,
     /// What it has cost.
     pub spent: Usd,
     /// Since when it is in its phase.
     pub since: Timestamp,
+}
+
+/// A lease that ended without its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unheard {
+    /// Its number.
+    pub token: FencingToken,
+    /// What was booked for it.
+    pub booked: Usd,
 }
 
 /// What people allowed a task beyond its plan.
@@ -202,6 +215,8 @@ pub enum Cause {
     RoundsUsed,
     /// A gate was not open as often as it may be asked.
     DeferralsUsed,
+    /// What is left of its own budget does not cover its next stage.
+    BudgetUsed,
 }
 
 impl Cause {
@@ -217,6 +232,7 @@ impl Cause {
             Self::DispatchesUsed => "started as often as allowed",
             Self::RoundsUsed => "rejected by one stage as often as allowed",
             Self::DeferralsUsed => "its gate did not open in time",
+            Self::BudgetUsed => "its budget is used up",
         }
     }
 }
@@ -246,11 +262,16 @@ pub struct RunRecord {
     pub anchor: Option<Anchor>,
     /// Its plans in the order they came.
     pub plans: Vec<PlanRef>,
-    /// Attempts in a row that failed at their first stage; a question is no failure.
+    /// Attempts in a row that failed at their first stage, with none that passed it in between; a
+    /// question is neither.
     pub first_stage_failures: u32,
     /// The task that has waited longest among those that others may keep from what they need, and
     /// how often that happened.
     pub passed_over: Option<PassedOver>,
+    /// How many tasks are begun before the run parks, so that a person, or a rule, can judge by them
+    /// what the rest will come to; `None` when there is no such pilot, or no longer.
+    #[serde(default)]
+    pub pilot: Option<u32>,
     /// How many tasks are in which phase.
     pub counts: Counts,
 }
@@ -381,6 +402,8 @@ pub enum ParkReason {
     Breaker,
     /// A person asked for it.
     Asked,
+    /// The tasks of the pilot are through.
+    Pilot,
 }
 
 impl ParkReason {
@@ -397,6 +420,7 @@ impl ParkReason {
                 "several tasks in a row failed at their first stage; look at why, then resume"
             }
             Self::Asked => "parked on request; resume when ready",
+            Self::Pilot => "the pilot is through; look at what it came to, then resume",
         }
     }
 }
@@ -410,6 +434,33 @@ pub struct PoolRecord {
     pub limit: u32,
     /// Until when it gives none, because the account behind it is used up.
     pub closed_until: Option<Timestamp>,
+    /// What else holds it back.
+    #[serde(default)]
+    pub bounds: PoolBounds,
+    /// What stages that took permits of it have cost since it has a budget.
+    #[serde(default)]
+    pub spent: Usd,
+}
+
+impl PoolRecord {
+    /// A pool with this many permits, open, and with nothing else to hold it back.
+    #[must_use]
+    pub fn new(name: PoolName, limit: u32) -> Self {
+        Self { name, limit, closed_until: None, bounds: PoolBounds::default(), spent: Usd::ZERO }
+    }
+}
+
+/// What holds a pool back beside its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PoolBounds {
+    /// The most that stages which take permits of it may spend; `None` is no limit. What late
+    /// results show to have been spent counts where the task is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Usd>,
+    /// Back-pressure: as long as so many tasks that it began are past their first stage and not
+    /// finished, it begins none; `None` is no bound. Tasks that it began before go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_max: Option<u32>,
 }
 
 /// An owner, and when it last showed that it lives.

@@ -32,8 +32,9 @@ pub struct RetryRules {
     pub poll: Duration,
     /// Whether a task that fails twice in a row in the same way escalates, whatever its retries.
     pub same_failure_escalates: bool,
-    /// Attempts in a row that fail at their first stage, with none passing it in between, after
-    /// which the run parks; 0 is never.
+    /// Attempts in a row that fail at their first stage, of whatever tasks and with none passing it in
+    /// between, after which the run parks; 0 is never. A question is neither, and what becomes of an
+    /// attempt at a later stage does not count.
     pub first_stage_failures_max: u32,
     /// Grants that may take from a waiting task what it needs before that is kept for it; see
     /// [`PassedOver`](crate::PassedOver).
@@ -154,16 +155,17 @@ pub fn signature(feedback: &str) -> u64 {
     first_u64(&hasher.finalize())
 }
 
-/// The word with each run of hex digits that holds a decimal digit, and each fraction, as one `0`.
+/// The word with each number as one `0`: a run of hex digits that holds a decimal digit, with what
+/// follows it after points (`0.31`, `1.2.3`).
 fn without_numbers(word: &str) -> String {
     let mut kept = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(first) = rest.chars().next() {
         let run = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
         let (digits, after) = rest.split_at(run);
-        if digits.contains(|c: char| c.is_ascii_digit()) {
+        if is_number(digits) {
             kept.push('0');
-            rest = after;
+            rest = after_fraction(after);
         } else {
             let step = run.max(first.len_utf8());
             let (plain, after) = rest.split_at(step);
@@ -172,6 +174,22 @@ fn without_numbers(word: &str) -> String {
         }
     }
     kept
+}
+
+fn is_number(digits: &str) -> bool {
+    digits.contains(|c: char| c.is_ascii_digit())
+}
+
+/// What comes after a number's points and the digits behind them.
+fn after_fraction(mut rest: &str) -> &str {
+    while let Some(behind) = rest.strip_prefix('.') {
+        let run = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
+        if run == 0 {
+            break;
+        }
+        rest = &behind[run..];
+    }
+    rest
 }
 
 #[cfg(test)]
@@ -183,7 +201,11 @@ mod tests {
         let one = signature("FAIL /tmp/a1/src/x.rs:12: got 0x7ffe12 in 0.31s");
         let two = signature("FAIL /home/b/src/x.rs:94: got 0x55aa00 in 12.7s");
         assert_eq!(one, two);
+        assert_eq!(one, signature("FAIL src/x.rs:7: got 0x1 in 12s"), "a fraction is one number");
         assert_ne!(one, signature("FAIL /tmp/a1/src/y.rs:12: got 0x7ffe12 in 0.31s"));
+        let version = |of: &str| signature(&format!("needs {of}"));
+        assert_eq!(version("v1.2.3"), version("v10.0"));
+        assert_ne!(version("x1.rs"), version("x1.txt"), "the end of a name is no fraction");
     }
 
     #[test]

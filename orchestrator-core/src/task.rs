@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::id::{PipelineName, PoolName, TaskId};
+use crate::money::Usd;
 use crate::scope::Scope;
 
 /// The specification of one task, with the plan's defaults applied.
@@ -36,6 +37,9 @@ pub struct TaskSpec {
     pub estimate: Option<Duration>,
     /// The time limit of its `run` stage, when it differs from the pipeline's.
     pub timeout: Option<Duration>,
+    /// The most that all of its stages together may spend; `None` is no limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Usd>,
     /// Permits it needs while a stage of it runs; of the stage's own pool that is one where nothing
     /// is said.
     pub needs: BTreeMap<PoolName, NonZeroU32>,
@@ -63,6 +67,7 @@ impl TaskSpec {
             priority: 0,
             estimate: None,
             timeout: None,
+            budget: None,
             needs: BTreeMap::new(),
             pipeline: None,
             model: None,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{
     BlobHash, Candidate, ChangeId, Completion, Counts, Escalation, Extra, FencingToken, Lease,
-    MergeIntent, Owner, OwnerId, OwnerRecord, Phase, PlanRef, PoolRecord, RunRecord, RunState, Seq,
-    SessionId, TaskRecord, Timestamp, Usd, millis,
+    MergeIntent, Owner, OwnerId, OwnerRecord, Phase, PlanRef, PoolBounds, PoolRecord, RunRecord,
+    RunState, Seq, SessionId, TaskRecord, Timestamp, Usd, millis,
 };
 use rusqlite::Row;
 
@@ -40,6 +40,7 @@ pub(crate) fn read_run(row: &Row<'_>) -> Result<(Seq, RunRecord), StoreError> {
         rules: fields.json()?,
         anchor: fields.opt_json()?,
         passed_over: fields.opt_json()?,
+        pilot: fields.opt_int()?,
         plans: Vec::new(),
     };
     Ok((seq, record))
@@ -79,6 +80,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
         plans: _,
         first_stage_failures,
         passed_over,
+        pilot,
         counts,
     } = record;
     let (state, reason) = match state {
@@ -107,6 +109,7 @@ pub(crate) fn run_row(seq: Seq, record: &RunRecord) -> Vec<Bound<'_>> {
     row.push(int(u64::from(*first_stage_failures)));
     row.extend([json(rules), anchor.as_ref().map_or(NULL, json)]);
     row.push(passed_over.as_ref().map_or(NULL, json));
+    row.push(opt_int(pilot.map(u64::from)));
     row
 }
 
@@ -163,6 +166,7 @@ pub(crate) fn read_task(
         last_token: FencingToken(fields.u64()?),
         content: fields.opt_text()?.map(BlobHash::from_stored),
         settled: Usd(fields.u64()?),
+        unheard: fields.opt_json()?.unwrap_or_default(),
         refused: fields.opt_u64()?.map(FencingToken),
         spent: Usd(fields.u64()?),
         since: Timestamp(fields.u64()?),
@@ -304,6 +308,7 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         last_token,
         content,
         settled,
+        unheard,
         refused,
         spent,
         since,
@@ -336,6 +341,7 @@ pub(crate) fn task_row(run: i64, place: u32, record: &TaskRecord) -> Vec<Bound<'
         int(last_token.0),
         opt_text(content.as_ref().map(BlobHash::as_str)),
         int(settled.0),
+        if unheard.is_empty() { NULL } else { json(unheard) },
         opt_int(refused.map(|token| token.0)),
         int(spent.0),
         int(since.0),
@@ -389,20 +395,25 @@ fn phase_columns(phase: &Phase) -> [Bound<'_>; 13] {
 
 pub(crate) fn read_pool(row: &Row<'_>) -> Result<PoolRecord, StoreError> {
     let fields = &mut Fields::new(POOLS.name, row);
-    Ok(PoolRecord {
-        name: fields.parsed()?,
-        limit: fields.int()?,
-        closed_until: fields.opt_u64()?.map(Timestamp),
-    })
+    let mut record = PoolRecord::new(fields.parsed()?, fields.int()?);
+    record.closed_until = fields.opt_u64()?.map(Timestamp);
+    record.bounds.budget = fields.opt_u64()?.map(Usd);
+    record.spent = Usd(fields.u64()?);
+    record.bounds.in_flight_max = fields.opt_int()?;
+    Ok(record)
 }
 
 pub(crate) fn pool_row(run: i64, record: &PoolRecord) -> Vec<Bound<'_>> {
-    let PoolRecord { name, limit, closed_until } = record;
+    let PoolRecord { name, limit, closed_until, bounds, spent } = record;
+    let PoolBounds { budget, in_flight_max } = *bounds;
     vec![
         text(name.as_str()),
         Bound::from(run),
         int(u64::from(*limit)),
         opt_int(closed_until.map(|time| time.0)),
+        opt_int(budget.map(|usd| usd.0)),
+        int(spent.0),
+        opt_int(in_flight_max.map(u64::from)),
     ]
 }
 

@@ -75,6 +75,12 @@ impl<'row> Fields<'row> {
         T::try_from(number).map_err(|_| self.unfit(Unfit::Number(number)))
     }
 
+    pub(crate) fn opt_int<T: TryFrom<i64>>(&mut self) -> Result<Option<T>, StoreError> {
+        let number = self.raw::<Option<i64>>()?;
+        let fits = |number| T::try_from(number).map_err(|_| self.unfit(Unfit::Number(number)));
+        number.map(fits).transpose()
+    }
+
     /// A text that is checked when it is parsed, an id say.
     pub(crate) fn parsed<T>(&mut self) -> Result<T, StoreError>
     where

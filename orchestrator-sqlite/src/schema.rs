@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(crate) const APPLICATION_ID: i32 = 0x4f72_6368;
 
 /// The format that this program writes.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Step `n` makes format `n + 1` of format `n`; format 0 is an empty file. A step that was released
 /// is never changed.
@@ -17,6 +17,7 @@ const STEPS: [&str; VERSION as usize] = [
     include_str!("schema/4.sql"),
     include_str!("schema/5.sql"),
     include_str!("schema/6.sql"),
+    include_str!("schema/7.sql"),
 ];
 
 /// What a file says of itself.

@@ -68,6 +68,7 @@ pub(crate) const RUNS: Table = Table {
         "rules",
         "anchor",
         "passed_over",
+        "pilot",
     ],
 };
 
@@ -110,6 +111,7 @@ pub(crate) const TASKS: Table = Table {
         "last_token",
         "content",
         "settled_micros",
+        "unheard",
         "refused_token",
         "spent_micros",
         "since_ms",
@@ -133,7 +135,15 @@ pub(crate) const POOLS: Table = Table {
     name: "pools",
     key: &["run", "name"],
     stays: &[],
-    columns: &["name", "run", "permits", "closed_until_ms"],
+    columns: &[
+        "name",
+        "run",
+        "permits",
+        "closed_until_ms",
+        "budget_micros",
+        "spent_micros",
+        "in_flight_max",
+    ],
 };
 
 pub(crate) const OWNERS: Table = Table {

@@ -3,19 +3,24 @@
 //! One loop owns the engine. Whatever arrived since its last turn becomes one batch and one durable
 //! commit; all that takes time happens in stages outside the loop. The files: `ledger` (engine and
 //! store in step), `opening` (taking over a run), `turns` (the loop), `stage` (one stage from grant
-//! to report), `integrate` (the stage that merges), `ending` (stages that are to end, and what they
-//! left running), `renewals` (the driver's own deadline), `view` (what observers see).
+//! to report), `integrate` (the stage that merges), `capacity` (limits that change by
+//! themselves), `pilot` (what becomes of a run after it), `ending` (stages that are to end, and what
+//! they left running), `renewals` (the driver's own deadline), `view` (what observers see).
 
+mod capacity;
 mod ending;
 mod integrate;
 mod ledger;
 mod opening;
+mod pilot;
 mod preflight;
 mod renewals;
 mod stage;
 mod turns;
 mod view;
 
+pub use self::capacity::SharedCapacity;
+pub use self::pilot::PilotRule;
 pub use self::preflight::Tried;
 
 use std::collections::BTreeMap;
@@ -78,6 +83,10 @@ pub struct DriverConfig {
     pub stages_dir: PathBuf,
     /// Limits of pools, in place of the plan's.
     pub limits: BTreeMap<PoolName, u32>,
+    /// What says the limits of pools while the run goes on, in place of what is fixed.
+    pub capacity: BTreeMap<PoolName, SharedCapacity>,
+    /// A pilot, for a run that is created, and when a run goes on after one.
+    pub pilot: Option<PilotRule>,
     /// The most that the run may spend, in place of the plan's.
     pub budget: Option<Usd>,
     /// The rules of retries, for a run that is created.
@@ -103,6 +112,8 @@ impl DriverConfig {
             run,
             stages_dir,
             limits: BTreeMap::new(),
+            capacity: BTreeMap::new(),
+            pilot: None,
             budget: None,
             rules: RetryRules::default(),
             policy: Arc::new(RemainingPath),

@@ -99,6 +99,9 @@ pub(super) async fn open(
     if let Some(budget) = config.budget {
         commands.push(Command::SetBudget { budget: Some(budget) });
     }
+    if let Some(pilot) = config.pilot.as_ref().filter(|_| !exists) {
+        commands.push(Command::SetPilot { tasks: Some(pilot.tasks) });
+    }
     if config.resume {
         commands.push(Command::Resume { actor: "driver".to_owned() });
     }

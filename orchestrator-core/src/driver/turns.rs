@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
+use super::capacity::Feed;
 use super::ledger::{Aim, Ledger, Turn};
 use super::renewals::Renewals;
 use super::stage::Stage;
@@ -22,13 +23,15 @@ use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
 use crate::pipeline::StageSpec;
 use crate::port::Room;
-use crate::record::{Phase, RunState};
+use crate::record::{ParkReason, Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
 const SLEEP_MAX: Duration = Duration::from_secs(30);
 
 /// How soon it is looked again whether there is room for more work.
 const ROOM_LOOK: Duration = Duration::from_secs(5);
+/// The end of a run whose pilot is through.
+const AFTER_PILOT: RunEnd = RunEnd::Parked(ParkReason::Pilot);
 
 /// What is told to the loop.
 pub(super) enum Message {
@@ -74,6 +77,8 @@ pub(super) struct Turns {
     pub(super) rx: mpsc::UnboundedReceiver<Message>,
     pending: Vec<Command>,
     pub(super) replies: Vec<(usize, oneshot::Sender<Answer>)>,
+    /// What says the limits of pools.
+    feed: Feed,
     renewals: Renewals,
     /// Whether all stages were asked to end.
     pub(super) has_asked: bool,
@@ -92,6 +97,7 @@ impl Turns {
     ) -> Self {
         let (tx, rx) = mpsc::unbounded_channel();
         let renewals = Renewals::begin(&config.run, &ledger, config.lease_ttl, tx.clone());
+        let feed = Feed::new(config.capacity.clone());
         Self {
             ports,
             config,
@@ -105,6 +111,7 @@ impl Turns {
             rx,
             pending: Vec::new(),
             replies: Vec::new(),
+            feed,
             renewals,
             has_asked: false,
             is_behind: false,
@@ -123,7 +130,10 @@ impl Turns {
                 return Err(err);
             }
             if let Some(end) = self.over() {
-                break end;
+                if !self.goes_on(&end).await? {
+                    break end;
+                }
+                continue;
             }
             self.wait().await;
         };
@@ -139,8 +149,9 @@ impl Turns {
         if std::mem::take(&mut self.is_behind) {
             self.ledger.catch_up().await?;
         }
-        let commands = std::mem::take(&mut self.pending);
+        let mut commands = std::mem::take(&mut self.pending);
         let grants_nothing = is_on(Mutant::ResultGrantsNothing) && !commands.is_empty();
+        commands.extend(self.feed.commands(&self.ledger.engine, self.ledger.now()));
         let has_room = self.has_room().await;
         let winds_up = self.is_stopping() || self.renewals.have_lapsed() || grants_nothing;
         let aim = match (winds_up, has_room) {
@@ -153,6 +164,7 @@ impl Turns {
         self.answer(&turn);
         self.tell(&turn.events);
         for stored in &turn.events {
+            self.feed.take(stored);
             self.follow(stored);
         }
         for grant in turn.grants {
@@ -229,6 +241,8 @@ impl Turns {
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
+            | EventKind::PoolBounded { .. }
+            | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }
@@ -274,6 +288,7 @@ impl Turns {
 
     fn start(&mut self, grant: Grant) {
         let engine = &self.ledger.engine;
+        self.feed.granted(engine, &grant);
         let (Some(task), Some(pipeline)) = (engine.spec(&grant.task), engine.pipeline(&grant.task))
         else {
             return;
@@ -319,12 +334,27 @@ impl Turns {
             return Some(RunEnd::Paused);
         }
         let now = self.ledger.now();
+        if !self.feed.commands(engine, now).is_empty() {
+            return None;
+        }
         Some(match engine.settlement(now)? {
             Settlement::Completed => RunEnd::Completed,
             Settlement::Failed => RunEnd::Failed,
             Settlement::Parked(reason) => RunEnd::Parked(reason),
             Settlement::Stalled => RunEnd::Stalled(engine.stall(now)),
         })
+    }
+
+    /// Whether a run that is over goes on: its pilot is through, and the rest will probably keep
+    /// within the bounds that it was given.
+    async fn goes_on(&mut self, end: &RunEnd) -> Result<bool, RunError> {
+        let Some(rule) = self.config.pilot.as_ref().filter(|_| *end == AFTER_PILOT) else {
+            return Ok(false);
+        };
+        let word = self.ledger.goes_on(rule).await?;
+        let goes_on = word.is_some();
+        self.pending.extend(word.map(|actor| Command::Resume { actor }));
+        Ok(goes_on)
     }
 
     /// Waits for something to happen, and takes in all that has.
@@ -425,6 +455,13 @@ impl Turns {
             && !is_on(Mutant::TimerNotSet)
         {
             wake = wake.min(now + at.since(self.ledger.now()));
+        }
+        let run_now = self.ledger.now();
+        if !self.feed.commands(&self.ledger.engine, run_now).is_empty() {
+            return now;
+        }
+        if let Some(at) = self.feed.next_wake(run_now) {
+            wake = wake.min(now + at.since(run_now));
         }
         let deadlines = self.live.values().filter_map(|live| live.deadline);
         deadlines.fold(wake, Instant::min)

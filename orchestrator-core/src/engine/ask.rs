@@ -5,8 +5,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::Engine;
-use super::claim::reservation;
+use super::index::Class;
 use super::table::Kind;
+use crate::budget::allowance;
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -14,6 +15,9 @@ use crate::pipeline::Pipeline;
 use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord, Wait};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
+
+/// Most holders of overlapping scopes that [`Engine::explain`] names for one task.
+const HOLDERS_TOLD_MAX: usize = 32;
 
 /// What holds a task, or that nothing does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -83,6 +87,36 @@ pub enum Reason {
         /// What is left.
         left: Usd,
     },
+    /// The budget of a pool does not cover its stage.
+    PoolBudget {
+        /// The pool.
+        pool: PoolName,
+        /// What the stage may spend.
+        needs: Usd,
+        /// What is left.
+        left: Usd,
+    },
+    /// Its own budget does not cover its stage; the next tick hands it to a person.
+    TaskBudget {
+        /// What the stage may spend.
+        needs: Usd,
+        /// What is left.
+        left: Usd,
+    },
+    /// Back-pressure: as many tasks as may be are past their first stage and not finished.
+    BackPressure {
+        /// The pool that begins no more of them.
+        pool: PoolName,
+        /// How many there are.
+        in_flight: u32,
+        /// How many there may be.
+        max: u32,
+    },
+    /// The pilot has begun all of its tasks, and the rest waits until those are judged.
+    Pilot {
+        /// How many tasks it has.
+        tasks: u32,
+    },
     /// What it needs is kept for another task, which others were granted too often before.
     KeptFor {
         /// The other task.
@@ -114,6 +148,22 @@ impl fmt::Display for Reason {
             Self::ScopeHeld { by } => write!(f, "`{by}` holds a scope that overlaps its own"),
             Self::Budget { needs, left } => {
                 write!(f, "its stage may spend {needs}, and {left} of the budget is left")
+            }
+            Self::PoolBudget { pool, needs, left } => {
+                write!(
+                    f,
+                    "its stage may spend {needs}, pool `{pool}` has {left} of its budget left"
+                )
+            }
+            Self::TaskBudget { needs, left } => {
+                write!(f, "its stage may spend {needs}, and {left} of its own budget is left")
+            }
+            Self::BackPressure { pool, in_flight, max } => write!(
+                f,
+                "pool `{pool}` begins none while {in_flight} of {max} tasks wait to be finished"
+            ),
+            Self::Pilot { tasks } => {
+                write!(f, "the pilot of {tasks} tasks comes first, and all of them are begun")
             }
             Self::KeptFor { task } => {
                 write!(f, "what it needs is kept for `{task}`, which has waited for too long")
@@ -248,7 +298,8 @@ impl Engine {
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
         let closed = closed.filter(|_| !is_on(Mutant::PoolOpensUnannounced));
         let timer = timer.filter(|_| !is_on(Mutant::WaitWithoutTimer));
-        closed.chain(timer).chain(stop).min()
+        let spent = self.index.overdrawn.first().and(self.run.as_ref()).map(|run| run.last_at);
+        closed.chain(timer).chain(stop).chain(spent).min()
     }
 
     /// Everything that holds a task; each reason can be checked against the records.
@@ -319,6 +370,7 @@ impl Engine {
         }
         if !self.table.hot(number).holds_scope() {
             let holders = self.scope_holders(number);
+            let holders = holders.take(HOLDERS_TOLD_MAX);
             reasons.extend(holders.map(|by| Reason::ScopeHeld { by: self.specs.id(by).clone() }));
         }
         if let Some(other) = self.kept_for(now, run)
@@ -326,9 +378,38 @@ impl Engine {
         {
             reasons.push(Reason::KeptFor { task: self.specs.id(other).clone() });
         }
-        if reservation(run, class.cap).is_none() {
+        reasons.extend(self.unpaid(run, number, class));
+        if self.is_held_back(run, class) {
+            let tasks = run.pilot.filter(|_| self.is_pilot_full(run));
+            reasons.extend(tasks.map(|tasks| Reason::Pilot { tasks }));
+            reasons.extend(self.pressed(class).map(|(pool, in_flight, max)| {
+                let pool = self.pools.name(pool).clone();
+                Reason::BackPressure { pool, in_flight, max }
+            }));
+        }
+        reasons
+    }
+
+    /// The budgets that do not cover the task's stage.
+    fn unpaid(&self, run: &RunRecord, number: u32, class: &Class) -> Vec<Reason> {
+        let (mut reasons, needs) = (Vec::new(), class.cap);
+        if allowance(run.budget, run.spent.plus(run.reserved), needs).is_none() {
             let left = run.budget.unwrap_or_default().minus(run.spent).minus(run.reserved);
-            reasons.push(Reason::Budget { needs: class.cap, left });
+            reasons.push(Reason::Budget { needs, left });
+        }
+        for (pool, _) in &class.needs {
+            if let Some(record) = self.pools.get(*pool)
+                && self.allowance_of(*pool, needs).is_none()
+            {
+                let gone = record.spent.plus(self.index.used(*pool).reserved);
+                let left = record.bounds.budget.unwrap_or_default().minus(gone);
+                reasons.push(Reason::PoolBudget { pool: record.name.clone(), needs, left });
+            }
+        }
+        let (budget, spent) = (self.specs.budget(number), self.table.view(number).spent());
+        if allowance(budget, spent, needs).is_none() {
+            let left = budget.unwrap_or_default().minus(spent);
+            reasons.push(Reason::TaskBudget { needs, left });
         }
         reasons
     }
@@ -363,11 +444,14 @@ impl Engine {
         if ready.is_empty() {
             return Some(Settlement::Failed);
         }
-        let broke = |number: &u32| {
-            self.class(*number).is_some_and(|class| reservation(run, class.cap).is_none())
-        };
-        let reason = ready.iter().any(broke).then_some(Settlement::Parked(ParkReason::Budget));
-        Some(reason.unwrap_or(Settlement::Stalled))
+        let classes = || ready.iter().filter_map(|number| self.class(*number));
+        Some(if classes().any(|class| self.allowance(run, class).is_none()) {
+            Settlement::Parked(ParkReason::Budget)
+        } else if self.is_pilot_full(run) && classes().any(|class| class.is_fresh) {
+            Settlement::Parked(ParkReason::Pilot)
+        } else {
+            Settlement::Stalled
+        })
     }
 
     /// All tasks that could run if there were capacity, in order of their numbers. Looks at every
@@ -385,6 +469,7 @@ impl Engine {
         };
         let mut ready = self.index.classes.iter().filter(|class| !class.ready.is_empty());
         !self.index.timers.is_empty()
+            || !self.index.overdrawn.is_empty()
             || ready.any(|class| class.needs.iter().any(|(pool, _)| is_closed(*pool)))
     }
 

@@ -1,5 +1,6 @@
 //! Checks the engine against itself: everything computed must equal its computation from scratch.
 
+use super::index::Used;
 use super::table::{Kind, NONE};
 use super::{Engine, canonical};
 use crate::money::Usd;
@@ -88,7 +89,7 @@ impl Engine {
         let mut queued = vec![NONE; self.table.len()];
         for (number, class) in (0_u32..).zip(&self.index.classes) {
             for (place, (key, task)) in (0_u32..).zip(class.ready.entries()) {
-                let fits = self.specs.class(*task, self.table.hot(*task).stage()) == Some(number)
+                let fits = self.specs.class(*task, self.table.hot(*task)) == Some(number)
                     && self.table.hot(*task).slot == place
                     && *key == self.index.key(&self.table, *task)
                     && self.index.locks.waits_in(*task).is_none();
@@ -108,7 +109,14 @@ impl Engine {
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
             let is_queued = queued[number as usize] != NONE;
             let is_parked = self.index.locks.waits_in(number).is_some();
-            if hot.is_ready() != (is_queued || is_parked) || (is_queued && is_parked) {
+            let class = self.specs.class(number, hot);
+            let is_overdrawn =
+                hot.is_ready() && class.is_some_and(|class| self.is_overdrawn(number, class));
+            if is_overdrawn != self.index.overdrawn.contains(&number) {
+                faults.push(format!("task {number} can pay, or cannot, and is taken otherwise"));
+            }
+            let is_due = hot.is_ready() && !is_overdrawn;
+            if is_due != (is_queued || is_parked) || (is_queued && is_parked) {
                 faults.push(format!("task {number} is ready or not, but queued otherwise"));
             }
             if hot.kind() == Kind::Deferred {
@@ -126,9 +134,17 @@ impl Engine {
 
     /// Permits in use are those of the live leases, and each of these has its hard stop.
     fn audit_leases(&self, faults: &mut Vec<String>) {
-        let mut in_use = vec![0_u32; self.index.in_use.len()];
+        let mut used = vec![Used::default(); self.index.used.len()];
+        let mut begun = 0;
         let (mut live, mut stopping) = (Vec::new(), Vec::new());
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
+            begun += u32::from(hot.attempt() > 0);
+            if hot.stage() > 0 && !hot.kind().is_settled() {
+                let first = self.specs.fresh_class(number);
+                for (pool, _) in &self.index.classes[first as usize].needs {
+                    used[*pool as usize].in_flight += 1;
+                }
+            }
             match hot.kind() {
                 Kind::Leased => live.push(number),
                 Kind::Stopping => stopping.push(number),
@@ -136,12 +152,16 @@ impl Engine {
                     continue;
                 }
             }
+            let reserved = self.table.view(number).hold().map(|hold| hold.reserved);
             for (pool, permits) in self.class(number).iter().flat_map(|class| &class.needs) {
-                in_use[*pool as usize] += permits;
+                let used = &mut used[*pool as usize];
+                used.permits += permits;
+                used.reserved = used.reserved.plus(reserved.unwrap_or_default());
             }
         }
-        if in_use != self.index.in_use {
-            faults.push(format!("{in_use:?} permits are held, counted {:?}", self.index.in_use));
+        if used != self.index.used || begun != self.index.begun {
+            let index = (&self.index.used, self.index.begun);
+            faults.push(format!("{used:?} is held, {begun} are begun, counted {index:?}"));
         }
         let stops = self.index.hard_stops.entries();
         let mut placed: Vec<u32> = Vec::new();

@@ -10,7 +10,6 @@ use super::table::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::event::EventKind;
 use crate::id::{CommandId, FencingToken, OwnerId, TaskId, TaskNo};
-use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
@@ -56,7 +55,10 @@ impl Engine {
             owner: owner.clone(),
             hard_stop: draft.now.after(timeout).after(HARD_STOP_GRACE),
             // There is one, or the stage would not have been admitted.
-            reserved: reservation(run, stage.cap).unwrap_or_default(),
+            reserved: self
+                .class(number.0)
+                .and_then(|class| self.reservation(run, class, number.0))
+                .unwrap_or_default(),
         });
         Ok(Answer::Granted { task: number, stage: stage_no, attempt, token })
     }
@@ -193,7 +195,9 @@ impl Engine {
     ) -> Option<Turn> {
         let hot = self.table.hot(number);
         let class = self.class(number)?;
+        let is_affordable = || self.reservation(run, class, number).is_some();
         let fits = hot.unmet == 0
+            && is_affordable()
             && self.has_capacity(now, run, class)
             && self.has_scope(number)
             && kept_for.is_none_or(|other| !self.is_kept_from(number, class, other));
@@ -201,11 +205,12 @@ impl Engine {
     }
 
     pub(super) fn class(&self, number: u32) -> Option<&Class> {
-        let class = self.specs.class(number, self.table.hot(number).stage())?;
+        let class = self.specs.class(number, self.table.hot(number))?;
         self.index.classes.get(class as usize)
     }
 
-    /// Whether every pool has the permits, and is open, and the budget covers the stage.
+    /// Whether every pool has the permits, and is open, the budgets cover the stage, and it is not
+    /// held back.
     fn has_capacity(&self, now: Timestamp, run: &RunRecord, class: &Class) -> bool {
         let has_permits = class.needs.iter().all(|(number, permits)| {
             self.pools.get(*number).is_some_and(|pool| {
@@ -215,7 +220,7 @@ impl Engine {
                 open && used.checked_add(*permits).is_some_and(|sum| sum <= pool.limit)
             })
         });
-        has_permits && reservation(run, class.cap).is_some()
+        has_permits && !self.is_held_back(run, class) && self.allowance(run, class).is_some()
     }
 
     /// Whether the task has its scope, or could have it.
@@ -263,19 +268,4 @@ fn earlier(one: Option<Turn>, other: Option<Turn>) -> Option<Turn> {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
     }
-}
-
-/// The smallest share of the budget that a stage is started with, when less than its cap is left: one
-/// that can get nowhere would only waste it.
-const BUDGET_SHARE_MIN: u64 = 16;
-
-/// What is set aside for a stage with this cap: the cap, or what is left of the budget when that is
-/// less; `None` when too little is left to start it.
-pub(super) fn reservation(run: &RunRecord, cap: Usd) -> Option<Usd> {
-    let Some(budget) = run.budget else { return Some(cap) };
-    let unseen = is_on(Mutant::BudgetForgetsReservations);
-    let reserved = if unseen { Usd::ZERO } else { run.reserved };
-    let left = budget.minus(run.spent).minus(reserved);
-    let least = cap.min(Usd(budget.0 / BUDGET_SHARE_MIN));
-    (cap == Usd::ZERO || (left > Usd::ZERO && left >= least)).then(|| cap.min(left))
 }

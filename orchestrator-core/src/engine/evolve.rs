@@ -19,7 +19,8 @@ use crate::pipeline::{AGENTS, GATES, VERIFY};
 use crate::plan::Plan;
 use crate::policy::TaskGraph;
 use crate::record::{
-    Cause, Counts, Delay, Escalation, OwnerRecord, PlanRef, PoolRecord, RunRecord, RunState, Wait,
+    Cause, Counts, Delay, Escalation, OwnerRecord, ParkReason, PlanRef, PoolBounds, PoolRecord,
+    RunRecord, RunState, Wait,
 };
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
@@ -71,6 +72,8 @@ impl Engine {
             EventKind::PoolOpened { pool } => {
                 self.change_pool(pool, |record| record.closed_until = None);
             }
+            EventKind::PoolBounded { pool, bounds } => self.bound_pool(pool, *bounds),
+            EventKind::PilotSet { tasks } => self.change_run(|run| run.pilot = *tasks),
             EventKind::BudgetSet { budget } => self.change_run(|run| run.budget = *budget),
             EventKind::DriverOpened { .. } => self.apply_opened(at, kind),
             EventKind::DriverEnded { owner } => self.apply_driver_ended(owner),
@@ -114,6 +117,9 @@ impl Engine {
                 self.change_run(|run| run.state = RunState::Parked { reason: *reason });
             }
             EventKind::Resumed { .. } => self.change_run(|run| {
+                if run.state == (RunState::Parked { reason: ParkReason::Pilot }) {
+                    run.pilot = None;
+                }
                 run.state = RunState::Active;
                 run.first_stage_failures = 0;
             }),
@@ -179,9 +185,10 @@ impl Engine {
             row.set_under_way(true);
             row.set_dispatches(row.hot().dispatches() + u32::from(!is_free));
             row.set_holds_scope(cx.has_scope);
+            let last = row.last_token();
             row.set_last_token(*token);
             row.set_back(|detail| {
-                detail.settled = Usd::ZERO;
+                detail.forget_settled(last);
                 detail.content = None;
             });
             row.lease(hold);
@@ -197,7 +204,9 @@ impl Engine {
 
     fn apply_passed(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Passed { task, cost, candidate, merged, session, .. } = kind else { return };
-        self.change_sums(|run| run.first_stage_failures = 0);
+        if self.has(*task) && self.table.hot(task.0).stage() == 0 {
+            self.change_sums(|run| run.first_stage_failures = 0);
+        }
         self.end_lease(*task, at, *cost, |row, cx| {
             row.set_stage(row.hot().stage().saturating_add(1));
             row.set_back(|detail| {
@@ -327,10 +336,12 @@ impl Engine {
     fn apply_refused(&mut self, kind: &EventKind<TaskNo>) {
         let EventKind::ResultRefused { task, token, cost, .. } = kind else { return };
         self.change_sums(|run| run.spent = run.spent.plus(*cost));
+        self.book_to_pools(*task, *cost);
         self.touch(*task, |row| {
             row.spend(*cost);
             let detail = row.detail_mut();
             detail.refused = detail.refused.max(Some(*token));
+            detail.unheard.retain(|lease| lease.token != *token);
         });
     }
 
@@ -397,6 +408,7 @@ impl Engine {
         change: impl FnOnce(&mut Row<'_>, &Context),
     ) {
         let mut reserved = Usd::ZERO;
+        self.book_to_pools(task, cost);
         self.change(task, at, |row, cx| {
             if let Some(hold) = row.hold() {
                 reserved = hold.reserved;
@@ -468,7 +480,16 @@ impl Engine {
             let saved = self.table.save(task.0);
             self.batch.changed(Undo::Task(task.0, saved));
         }
+        // What it has spent may decide whether it can run.
+        let is_queued = self.table.hot(task.0).is_ready() && self.specs.budget(task.0).is_some();
+        if is_queued {
+            self.unlink(task.0);
+        }
         change(&mut self.table.row(task.0));
+        if is_queued {
+            let hot = *self.table.hot(task.0);
+            self.changed(task.0, hot.kind(), hot.holds_scope());
+        }
     }
 
     /// Changes what the run adds up.
@@ -487,13 +508,10 @@ impl Engine {
         }
     }
 
-    fn change_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolRecord)) {
+    pub(super) fn change_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolRecord)) {
         let old = self.pools.by_name(name).cloned();
-        let mut record = old.clone().unwrap_or_else(|| PoolRecord {
-            name: name.clone(),
-            limit: LIMIT_DEFAULT,
-            closed_until: None,
-        });
+        let mut record =
+            old.clone().unwrap_or_else(|| PoolRecord::new(name.clone(), LIMIT_DEFAULT));
         change(&mut record);
         self.pools.set(name, Some(record));
         self.batch.changed(Undo::Pool(name.clone(), old));
@@ -516,7 +534,16 @@ impl Engine {
         for (pool, limit) in &plan.pools {
             self.change_pool(pool, |record| record.limit = *limit);
         }
-        self.know_pools(&mentioned);
+        self.know_pools(mentioned.iter().chain(plan.pool_bounds.keys()));
+        for (pool, bounds) in &plan.pool_bounds {
+            self.change_pool(pool, |record| {
+                let known = record.bounds;
+                record.bounds = PoolBounds {
+                    budget: known.budget.or(bounds.budget),
+                    in_flight_max: bounds.in_flight_max.or(known.in_flight_max),
+                };
+            });
+        }
         if plan.budget.is_some() {
             self.change_run(|run| run.budget = plan.budget);
         }
@@ -538,7 +565,8 @@ impl Engine {
         let first = self.specs.len();
         let Self { specs, index, pools, .. } = self;
         specs.add(plan, |pipeline, stage, needs| {
-            mentioned.extend(pipeline.stage(stage).map(|stage| stage.pool.clone()));
+            let spec = stage.and_then(|stage| pipeline.stage(stage));
+            mentioned.extend(spec.map(|stage| stage.pool.clone()));
             mentioned.extend(needs.keys().cloned());
             index.class(pools, pipeline, stage, needs)
         });
@@ -634,6 +662,7 @@ fn new_run(id: &RunId, rules: &RetryRules, at: Timestamp) -> RunRecord {
         plans: Vec::new(),
         first_stage_failures: 0,
         passed_over: None,
+        pilot: None,
         counts: Counts::default(),
     }
 }

@@ -68,7 +68,11 @@ impl Engine {
         };
         let can_be_served = self.is_wide_and_ready(counted.task)
             && self.fits_limits(task)
-            && self.class(task).is_some_and(|class| is_open(class) && covers(run, class));
+            && self.class(task).is_some_and(|class| {
+                is_open(class)
+                    && !self.is_held_back(run, class)
+                    && self.allowance(run, class).is_some()
+            });
         can_be_served.then_some(task)
     }
 
@@ -99,9 +103,4 @@ impl Engine {
             })
         })
     }
-}
-
-/// Whether the budget lets a stage of this class start.
-fn covers(run: &RunRecord, class: &Class) -> bool {
-    super::claim::reservation(run, class.cap).is_some()
 }

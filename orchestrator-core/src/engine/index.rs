@@ -11,7 +11,7 @@ use super::Engine;
 use super::heap::Heap;
 use super::locks::Locks;
 use super::registry::Registry;
-use super::table::{Kind, NONE, Table};
+use super::table::{Hot, Kind, NONE, Table};
 use crate::id::PoolName;
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -25,6 +25,8 @@ pub(super) struct Class {
     /// Permits by the number of their pool.
     pub(super) needs: Box<[(u32, u32)]>,
     pub(super) stage: u8,
+    /// Whether its tasks were never begun.
+    pub(super) is_fresh: bool,
     /// The most that the stage may spend.
     pub(super) cap: Usd,
     /// Whether it needs more than one permit.
@@ -33,11 +35,21 @@ pub(super) struct Class {
     pub(super) ready: Heap<u64>,
 }
 
+/// What is taken of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Used {
+    pub(super) permits: u32,
+    /// What live leases have set aside.
+    pub(super) reserved: Usd,
+    /// Tasks that it began and that are past their first stage and not finished.
+    pub(super) in_flight: u32,
+}
+
 /// What makes two tasks be of one class.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassKey {
     needs: Box<[(u32, u32)]>,
-    stage: u8,
+    stage: Option<u8>,
     cap: Usd,
 }
 
@@ -45,8 +57,12 @@ struct ClassKey {
 pub(super) struct Index {
     pub(super) classes: Vec<Class>,
     known_classes: BTreeMap<ClassKey, u32>,
-    /// Permits in use, by the number of their pool.
-    pub(super) in_use: Vec<u32>,
+    /// What is taken of each pool, by its number.
+    pub(super) used: Vec<Used>,
+    /// Tasks that were begun.
+    pub(super) begun: u32,
+    /// Tasks that are ready, but whose own budget does not cover their stage.
+    pub(super) overdrawn: BTreeSet<u32>,
     /// When the waits of deferred tasks end.
     pub(super) timers: BTreeSet<(Timestamp, u32)>,
     /// When live leases, by their number in the table, end at the latest.
@@ -75,21 +91,21 @@ fn key(order: u32, since: Timestamp) -> u64 {
 }
 
 impl Index {
-    /// The class of a stage's tasks with these needs.
+    /// The class of a stage's tasks with these needs, or (`None`) of those that were never begun.
     pub(super) fn class(
         &mut self,
         pools: &mut Registry<PoolName, PoolRecord>,
         pipeline: &Pipeline,
-        stage: u8,
+        stage: Option<u8>,
         own: &BTreeMap<PoolName, NonZeroU32>,
     ) -> u32 {
         let mut needs: BTreeMap<u32, u32> =
             own.iter().map(|(pool, permits)| (pools.number(pool), permits.get())).collect();
-        let spec = pipeline.stage(stage);
+        let spec = pipeline.stage(stage.unwrap_or(0));
         if let Some(spec) = spec {
             needs.entry(pools.number(&spec.pool)).or_insert(1);
         }
-        self.in_use.resize(self.in_use.len().max(pools.len()), 0);
+        self.used.resize(self.used.len().max(pools.len()), Used::default());
         let cap = spec.map_or(Usd::ZERO, |spec| spec.cap);
         let key = ClassKey { needs: needs.into_iter().collect(), stage, cap };
         if let Some(known) = self.known_classes.get(&key) {
@@ -98,14 +114,20 @@ impl Index {
         let number = u32::try_from(self.classes.len()).unwrap_or(NONE);
         let (needs, ready) = (key.needs.clone(), Heap::default());
         let is_wide = needs.len() > 1 || needs.iter().any(|(_, permits)| *permits > 1);
-        self.classes.push(Class { needs, stage, cap, is_wide, ready });
+        let (stage, is_fresh) = (stage.unwrap_or(0), stage.is_none());
+        self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready });
         self.known_classes.insert(key, number);
         number
     }
 
     /// Permits of a pool in use.
     pub(super) fn in_use(&self, pool: u32) -> u32 {
-        self.in_use.get(pool as usize).copied().unwrap_or(0)
+        self.used(pool).permits
+    }
+
+    /// What is taken of a pool.
+    pub(super) fn used(&self, pool: u32) -> Used {
+        self.used.get(pool as usize).copied().unwrap_or_default()
     }
 
     pub(super) fn key(&self, table: &Table, task: u32) -> u64 {
@@ -130,6 +152,9 @@ impl Index {
 
     /// Takes a task out of what is ready, or from where it is parked.
     fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
+        if !self.overdrawn.is_empty() && self.overdrawn.remove(&task) {
+            return;
+        }
         if self.is_wide(table, class, task) {
             self.wide.remove(&(table.hot(task).since(), task));
         }
@@ -170,23 +195,39 @@ impl Index {
         }
     }
 
-    fn take(&mut self, class: u32) {
+    fn take(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
-            self.in_use[*pool as usize] += permits;
+            let used = &mut self.used[*pool as usize];
+            used.permits += permits;
+            used.reserved = used.reserved.plus(reserved);
         }
     }
 
-    fn give_back(&mut self, class: u32) {
+    fn give_back(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
-            let used = &mut self.in_use[*pool as usize];
-            *used = used.saturating_sub(*permits);
+            let used = &mut self.used[*pool as usize];
+            used.permits = used.permits.saturating_sub(*permits);
+            used.reserved = used.reserved.minus(reserved);
+        }
+    }
+
+    /// Counts a task of this first class in or out, as far as it is in flight.
+    fn count_in_flight(&mut self, first_class: u32, hot: &Hot, is_in: bool) {
+        if !hot.is_in_flight() || (!is_in && is_on(Mutant::FlightNeverEnds)) {
+            return;
+        }
+        for (pool, _) in &self.classes[first_class as usize].needs {
+            let count = &mut self.used[*pool as usize].in_flight;
+            *count = if is_in { *count + 1 } else { count.saturating_sub(1) };
         }
     }
 
     /// Forgets all that is computed of tasks.
     pub(super) fn clear(&mut self) {
         self.classes.iter_mut().for_each(|class| class.ready.clear());
-        self.in_use.fill(0);
+        self.used.fill(Used::default());
+        self.begun = 0;
+        self.overdrawn.clear();
         self.timers.clear();
         self.hard_stops.clear();
         self.stopping.clear();
@@ -205,7 +246,9 @@ impl Engine {
             *hot.kind().counter(&mut index.counts) -= 1;
         }
         index.blocked -= u32::from(hot.is_blocked());
-        let class = self.specs.class(number, hot.stage());
+        index.begun -= u32::from(hot.attempt() > 0);
+        index.count_in_flight(self.specs.fresh_class(number), &hot, false);
+        let class = self.specs.class(number, &hot);
         match hot.kind() {
             Kind::Open => {
                 if let Some(class) = class
@@ -221,23 +264,28 @@ impl Engine {
                 class
                     .filter(|_| is_on(Mutant::WaitingKeepsPermits))
                     .into_iter()
-                    .for_each(|class| index.give_back(class));
+                    .for_each(|class| index.give_back(class, Usd::ZERO));
             }
             Kind::Leased => {
-                let place = self.table.lease(hot.slot).map_or(NONE, |lease| lease.place);
+                let lease = self.table.lease(hot.slot);
+                let (place, reserved) =
+                    lease.map_or((NONE, Usd::ZERO), |lease| (lease.place, lease.hold.reserved));
                 let table = &mut self.table;
                 if !is_on(Mutant::StopOutlivesLease) {
                     index
                         .hard_stops
                         .remove(place, &mut |lease, place| place_stop(table, lease, place));
                 }
-                class.into_iter().for_each(|class| index.give_back(class));
+                class.into_iter().for_each(|class| index.give_back(class, reserved));
             }
             Kind::Stopping => {
                 index.stopping.remove(&number);
+                let lease = self.table.lease(hot.slot);
+                let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
                 let times = 1 - usize::from(is_on(Mutant::StopLeaksPermits))
                     + usize::from(is_on(Mutant::StopGivesBackTwice));
-                class.into_iter().for_each(|class| (0..times).for_each(|_| index.give_back(class)));
+                let give_back = |class| (0..times).for_each(|_| index.give_back(class, reserved));
+                class.into_iter().for_each(give_back);
             }
             Kind::Done | Kind::Escalated | Kind::Cancelled => {}
         }
@@ -248,13 +296,15 @@ impl Engine {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
         *hot.kind().counter(&mut index.counts) += 1;
         index.blocked += u32::from(hot.is_blocked());
-        let class = self.specs.class(number, hot.stage());
+        index.begun += u32::from(hot.attempt() > 0);
+        index.count_in_flight(self.specs.fresh_class(number), &hot, true);
+        let class = self.specs.class(number, &hot);
         match hot.kind() {
             Kind::Open => {
                 if let Some(class) = class
                     && hot.unmet == 0
                 {
-                    index.enter(&mut self.table, class, number);
+                    self.enter(class, number);
                 }
             }
             Kind::Deferred => {
@@ -264,20 +314,33 @@ impl Engine {
                 class
                     .filter(|_| is_on(Mutant::WaitingKeepsPermits))
                     .into_iter()
-                    .for_each(|class| index.take(class));
+                    .for_each(|class| index.take(class, Usd::ZERO));
             }
             Kind::Leased => {
                 let table = &mut self.table;
-                let stop = table.lease(hot.slot).map(|lease| lease.hold.hard_stop);
+                let hold = table.lease(hot.slot).map(|lease| lease.hold);
+                let (stop, reserved) =
+                    hold.map(|hold| (hold.hard_stop, hold.reserved)).unwrap_or_default();
                 let mut placed = |lease, place| place_stop(table, lease, place);
-                index.hard_stops.insert(stop.unwrap_or_default(), hot.slot, &mut placed);
-                class.into_iter().for_each(|class| index.take(class));
+                index.hard_stops.insert(stop, hot.slot, &mut placed);
+                class.into_iter().for_each(|class| index.take(class, reserved));
             }
             Kind::Stopping => {
                 index.stopping.insert(number);
-                class.into_iter().for_each(|class| index.take(class));
+                let lease = self.table.lease(hot.slot);
+                let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
+                class.into_iter().for_each(|class| index.take(class, reserved));
             }
             Kind::Done | Kind::Escalated | Kind::Cancelled => {}
+        }
+    }
+
+    /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
+    fn enter(&mut self, class: u32, number: u32) {
+        if self.is_overdrawn(number, class) {
+            self.index.overdrawn.insert(number);
+        } else {
+            self.index.enter(&mut self.table, class, number);
         }
     }
 
@@ -346,12 +409,12 @@ impl Engine {
         } else {
             hot.unmet += 1;
         }
-        let (is_ready, stage) = (hot.is_ready(), hot.stage());
+        let (is_ready, hot) = (hot.is_ready(), *hot);
         if was_ready != is_ready
-            && let Some(class) = self.specs.class(number, stage)
+            && let Some(class) = self.specs.class(number, &hot)
         {
             if is_ready {
-                self.index.enter(&mut self.table, class, number);
+                self.enter(class, number);
             } else {
                 self.index.leave(&mut self.table, class, number);
             }

@@ -4,7 +4,8 @@
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
 //! `owner` (who drives, and what time does), `evolve`, `batch` (several commands as one commit,
-//! undone when it is refused), `fairness` (what is kept for whom), `ask` (questions), `audit`.
+//! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
+//! back), `ask` (questions), `audit`.
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed), `locks` (scopes). Names are for the edge.
@@ -21,6 +22,7 @@ mod heap;
 mod index;
 mod leases;
 mod locks;
+mod money;
 mod order;
 mod owner;
 mod people;
@@ -46,9 +48,9 @@ use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanFault};
 use crate::policy::{RemainingPath, SchedulingPolicy};
-use crate::record::{OwnerRecord, PoolRecord, RunRecord, Snapshot};
+use crate::record::{OwnerRecord, PoolBounds, PoolRecord, RunRecord, Snapshot};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -221,16 +223,11 @@ impl Engine {
         match command {
             Command::CreateRun { .. } => return Err(Refusal::RunExists(self.id.clone())),
             Command::AddPlan { plan } => self.decide_plan(draft, run, plan)?,
-            Command::LimitPool { pool, limit } => {
-                if self.pools.by_name(pool).is_none_or(|known| known.limit != *limit) {
-                    draft.push(EventKind::PoolLimited { pool: pool.clone(), limit: *limit });
-                }
-            }
-            Command::SetBudget { budget } => {
-                if run.budget != *budget {
-                    draft.push(EventKind::BudgetSet { budget: *budget });
-                }
-            }
+            Command::LimitPool { .. }
+            | Command::ClosePool { .. }
+            | Command::BoundPool { .. }
+            | Command::SetPilot { .. }
+            | Command::SetBudget { .. } => self.decide_bounds(draft, run, command),
             Command::OpenDriver { owner, reading, ttl, token_floor, ended } => {
                 let opening = owner::Opening { owner, reading, ttl: *ttl, floor: *token_floor };
                 self.decide_open(draft, run, &opening, ended.as_ref())?;
@@ -275,7 +272,8 @@ impl Engine {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(());
         }
-        let faults = plan.check(&|id| self.specs.number(id).is_some());
+        let mut faults = plan.check(&|id| self.specs.number(id).is_some());
+        faults.extend(self.other_budgets(run, plan));
         if !faults.is_empty() {
             return Err(Refusal::Plan(faults));
         }
@@ -283,6 +281,20 @@ impl Engine {
         draft.push(EventKind::PlanAdded { plan: blob, tasks });
         draft.blobs.push(bytes);
         Ok(())
+    }
+
+    /// The budgets of a plan that are other ones than those that there are.
+    fn other_budgets(&self, run: &RunRecord, plan: &Plan) -> Vec<PlanFault> {
+        let of_pool = |(pool, bounds): (&PoolName, &PoolBounds)| {
+            let known = self.pools.by_name(pool).and_then(|known| known.bounds.budget);
+            (Some(pool.clone()), bounds.budget, known)
+        };
+        let all = plan.pool_bounds.iter().map(of_pool);
+        let all = [(None, plan.budget, run.budget)].into_iter().chain(all);
+        let fault =
+            |(pool, plan, run)| Some(PlanFault::OtherBudget { pool, plan: plan?, run: run? });
+        let replaces = is_on(Mutant::LaterPlanReplacesBudget);
+        all.filter(|(_, plan, run)| plan != run && !replaces).filter_map(fault).collect()
     }
 
     /// Makes a plan's content known, so that the event that adds it can be applied.

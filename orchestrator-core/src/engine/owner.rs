@@ -1,4 +1,5 @@
-//! Who drives the run, and what time does: leases that end, waits that are over, a run that is.
+//! Who drives the run, and what time does: leases that end, waits that are over, tasks that have
+//! spent their budget, a run that is over.
 
 use std::time::Duration;
 
@@ -9,9 +10,10 @@ use crate::command::Refusal;
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, TaskNo};
 use crate::lease::{HELD, Owner};
+use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;
-use crate::record::{OwnerRecord, RunRecord, RunState};
+use crate::record::{Cause, OwnerRecord, RunRecord, RunState};
 use crate::time::{Anchor, ClockReading, millis};
 
 /// Waits that one tick ends at most; the next tick goes on.
@@ -25,6 +27,23 @@ pub(super) struct Opening<'a> {
     pub(super) floor: FencingToken,
 }
 
+/// Longest host or boot id of an owner, in bytes: an event names the boot twice.
+const HOST_BYTES_MAX: usize = 256;
+
+/// Whether what a process says of itself fits into an event.
+fn check_owner(opening: &Opening<'_>) -> Result<(), Refusal> {
+    let texts = [
+        ("host", &opening.owner.host),
+        ("boot id", &opening.owner.boot_id),
+        ("boot id of its clock", &opening.reading.boot_id),
+    ];
+    let is_bad = |text: &str| text.len() > HOST_BYTES_MAX || text.contains(char::is_control);
+    match texts.into_iter().find(|(_, text)| is_bad(text)) {
+        Some((what, _)) => Err(Refusal::InvalidOwner { owner: opening.owner.id.clone(), what }),
+        None => Ok(()),
+    }
+}
+
 impl Engine {
     pub(super) fn decide_open(
         &self,
@@ -33,6 +52,7 @@ impl Engine {
         opening: &Opening<'_>,
         ended: Option<&OwnerId>,
     ) -> Result<(), Refusal> {
+        check_owner(opening)?;
         let anchor = run.anchor.as_ref();
         draft.now = anchor.map_or(draft.now, |anchor| anchor.now(opening.reading).max(draft.now));
         let calls_again = self.calls_again(run, opening);
@@ -132,6 +152,16 @@ impl Engine {
         let again = is_on(Mutant::CleaningUpTwice);
         for pool in closed.filter(|pool| pool.closed_until.map_or(again, |at| at <= now)) {
             draft.push(EventKind::PoolOpened { pool: pool.name.clone() });
+        }
+        for task in self.index.overdrawn.iter().take(DUE_AT_ONCE_MAX) {
+            draft.push(EventKind::Escalated {
+                task: TaskNo(*task),
+                token: None,
+                cost: Usd::ZERO,
+                cause: Cause::BudgetUsed,
+                text: None,
+                kept: None,
+            });
         }
         for task in self.due(now).take(DUE_AT_ONCE_MAX) {
             draft.push(EventKind::Due { task: TaskNo(task) });

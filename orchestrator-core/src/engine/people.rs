@@ -79,6 +79,9 @@ impl Engine {
             Command::CreateRun { .. }
             | Command::AddPlan { .. }
             | Command::LimitPool { .. }
+            | Command::BoundPool { .. }
+            | Command::ClosePool { .. }
+            | Command::SetPilot { .. }
             | Command::SetBudget { .. }
             | Command::OpenDriver { .. }
             | Command::CloseDriver { .. }

@@ -37,6 +37,7 @@ impl Engine {
             last_token: task.last_token(),
             content: detail.content.clone(),
             settled: detail.settled,
+            unheard: detail.unheard.clone(),
             refused: detail.refused,
             spent: task.spent(),
             since: hot.since(),
@@ -97,6 +98,7 @@ impl Engine {
             detail.intent.clone_from(&record.intent);
             detail.content.clone_from(&record.content);
             detail.settled = record.settled;
+            detail.unheard.clone_from(&record.unheard);
             detail.refused = record.refused;
         }
         let owners = &mut self.owners;
@@ -142,5 +144,6 @@ fn has_detail(record: &TaskRecord) -> bool {
         || record.intent.is_some()
         || record.content.is_some()
         || record.settled != crate::money::Usd::ZERO
+        || !record.unheard.is_empty()
         || record.refused.is_some()
 }

@@ -145,7 +145,11 @@ impl Engine {
             // The account is closed, not the task: the pool waits, and the task with it. What an
             // earlier result said of the account still holds.
             let pool = stage.pool.clone();
-            let reopens = said.unwrap_or_else(|| now.after(run.rules.backoff_max));
+            let reopens = said.unwrap_or_else(|| match end.report.retry_at {
+                // It should be open by now: the next stage finds out soon.
+                Some(_) => run.rules.backoff(now, self.specs.id(task.0), 1),
+                None => now.after(run.rules.backoff_max),
+            });
             let closed = self.pools.by_name(&pool).and_then(|known| known.closed_until);
             end.push(EventKind::PoolClosed { pool, until: reopens.max(closed.unwrap_or(now)) });
             until = now;
@@ -434,7 +438,9 @@ fn odd_message_panics(hold: Option<&Hold>) {
 /// beyond what was booked for it is booked.
 fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale) -> Answer {
     let never_granted = report.token > task.last_token();
-    let said_before = task.detail().refused.is_some_and(|refused| refused >= report.token);
+    let is_unheard = task.detail().unheard.iter().any(|lease| lease.token == report.token);
+    let is_after = task.detail().refused.is_none_or(|refused| refused < report.token);
+    let said_before = !is_after && !is_unheard;
     if !never_granted && (!said_before || is_on(Mutant::LateResultBookedAgain)) {
         let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
         let booked = booked_without(task, report.token);
@@ -449,6 +455,11 @@ fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale)
 /// What was booked, or will be, for a lease that ends without its own result; `None` when its
 /// result counts, or when too little is known of it.
 fn booked_without(task: &View<'_>, token: FencingToken) -> Option<Usd> {
+    if let Some(lease) = task.detail().unheard.iter().find(|lease| lease.token == token)
+        && !is_on(Mutant::OlderLeaseUnheard)
+    {
+        return Some(lease.booked);
+    }
     if let Some((hold, _)) = task.stopping() {
         return (hold.token == token).then_some(hold.reserved);
     }

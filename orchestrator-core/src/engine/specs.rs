@@ -13,7 +13,9 @@ use std::time::Duration;
 use hashbrown::HashTable;
 
 use super::order::{Following, order};
+use super::table::Hot;
 use crate::id::{PipelineName, PoolName, TaskId};
+use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
 use crate::plan::{Plan, PlanFault};
@@ -44,6 +46,8 @@ pub(crate) struct Specs {
     rewired: BTreeSet<u32>,
     /// Tasks that were edited.
     amended: BTreeMap<u32, Arc<TaskSpec>>,
+    /// Whether a task may have a budget of its own.
+    has_budgets: bool,
 }
 
 /// The tasks of one plan.
@@ -59,6 +63,8 @@ struct Part {
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     pub(super) pipeline: Arc<Pipeline>,
+    /// The class of tasks that were never begun.
+    fresh: u32,
     /// For each stage the class of tasks that wait for it.
     pub(super) classes: Box<[u32]>,
     /// A bit for each stage that makes a change.
@@ -161,6 +167,7 @@ impl Specs {
             tasks: vec![spec.clone()],
             pipelines: plan.pipelines.clone(),
             pools: plan.pools.clone(),
+            pool_bounds: BTreeMap::new(),
             budget: None,
         };
         alone.check(&|id| *id != spec.id && self.number(id).is_some())
@@ -171,8 +178,9 @@ impl Specs {
         &mut self,
         task: u32,
         spec: Option<Arc<TaskSpec>>,
-        class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+        class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
+        self.has_budgets |= spec.as_ref().is_some_and(|spec| spec.budget.is_some());
         match spec {
             Some(spec) => self.amended.insert(task, spec),
             None => self.amended.remove(&task),
@@ -254,9 +262,24 @@ impl Specs {
         &self.profiles[self.profiles_of[task as usize] as usize]
     }
 
-    /// The class of a task at a stage.
-    pub(super) fn class(&self, task: u32, stage: u8) -> Option<u32> {
-        self.profile(task).classes.get(usize::from(stage)).copied()
+    /// The class of a task at the stage that it is at.
+    pub(super) fn class(&self, task: u32, hot: &Hot) -> Option<u32> {
+        let profile = self.profile(task);
+        if hot.attempt() == 0 {
+            return Some(profile.fresh);
+        }
+        profile.classes.get(usize::from(hot.stage())).copied()
+    }
+
+    /// The class that a task is first in.
+    pub(super) fn fresh_class(&self, task: u32) -> u32 {
+        self.profile(task).fresh
+    }
+
+    /// The most that all stages of a task together may spend.
+    pub(super) fn budget(&self, task: u32) -> Option<Usd> {
+        // Most runs have none: their tasks need not be looked up.
+        if self.has_budgets { self.spec(task).budget } else { None }
     }
 
     /// How many dependents of a task came with its own plan, and where they begin.
@@ -294,13 +317,14 @@ impl Specs {
     }
 
     /// Adds the tasks of a checked plan; `class` gives the class of a stage of a pipeline for tasks
-    /// with these needs.
+    /// with these needs, and of the first one (`None`) for tasks that were never begun.
     pub(crate) fn add(
         &mut self,
         plan: &Arc<Plan>,
-        class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+        class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
         let (first, tasks) = (number(self.len()), plan.tasks.len());
+        self.has_budgets |= plan.tasks.iter().any(|task| task.budget.is_some());
         self.name(plan, first);
         let (inside, outside) = self.dependencies_in(plan, first);
         let following = Following::new(tasks, inside.iter().copied());
@@ -377,7 +401,7 @@ impl Specs {
         &mut self,
         plan: &Plan,
         order: &[u32],
-        mut class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+        mut class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
         let mut last: Option<(ProfileKey, u32)> = None;
         self.profiles_of.reserve_exact(order.len());
@@ -400,7 +424,7 @@ impl Specs {
         part: usize,
         plan: &Plan,
         spec: &TaskSpec,
-        mut class: impl FnMut(&Pipeline, u8, &BTreeMap<PoolName, NonZeroU32>) -> u32,
+        mut class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) -> u32 {
         let key = ProfileKey::of(part, spec);
         if let Some(known) = self.known_profiles.get(&key) {
@@ -408,7 +432,8 @@ impl Specs {
         }
         let pipeline = plan.pipeline_of(spec).unwrap_or_default();
         let stages = (0..).take(pipeline.stages().len());
-        let classes = stages.map(|stage| class(&pipeline, stage, &spec.needs)).collect();
+        let fresh = class(&pipeline, None, &spec.needs);
+        let classes = stages.map(|stage| class(&pipeline, Some(stage), &spec.needs)).collect();
         let bits = |is_it: fn(&StageSpec) -> bool| {
             let stages = pipeline.stages().iter().map(is_it).enumerate();
             stages.fold(0, |bits, (at, is)| bits | u16::from(is) << at)
@@ -419,7 +444,8 @@ impl Specs {
         for (stage, to) in (0..).zip(&mut back) {
             *to = pipeline.after_rejection(stage);
         }
-        self.profiles.push(Profile { pipeline: Arc::new(pipeline), classes, runs, bounded, back });
+        let pipeline = Arc::new(pipeline);
+        self.profiles.push(Profile { pipeline, fresh, classes, runs, bounded, back });
         let profile = number(self.profiles.len() - 1);
         self.known_profiles.insert(key, profile);
         profile

@@ -12,7 +12,7 @@ use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
-use crate::record::{Completion, Counts, Escalation, Extra, Wait};
+use crate::record::{Completion, Counts, Escalation, Extra, Unheard, Wait};
 use crate::time::Timestamp;
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
@@ -44,9 +44,27 @@ pub(super) struct Detail {
     pub(super) intent: Option<MergeIntent>,
     pub(super) content: Option<BlobHash>,
     pub(super) settled: Usd,
+    /// Older leases that ended without their result, the newest last.
+    pub(super) unheard: Vec<Unheard>,
     pub(super) refused: Option<FencingToken>,
     /// The lease that left its workspace, where that is too long ago for the table.
     old_workspace: Option<FencingToken>,
+}
+
+/// Most leases of a task that are kept as unheard.
+const UNHEARD_MAX: usize = 16;
+
+impl Detail {
+    /// What was booked for the last lease is that of an older one now.
+    pub(super) fn forget_settled(&mut self, last: FencingToken) {
+        if self.settled > Usd::ZERO && self.refused < Some(last) {
+            if self.unheard.len() >= UNHEARD_MAX {
+                self.unheard.remove(0);
+            }
+            self.unheard.push(Unheard { token: last, booked: self.settled });
+        }
+        self.settled = Usd::ZERO;
+    }
 }
 
 /// A task that has nothing unusual has this.
@@ -411,6 +429,10 @@ impl Row<'_> {
         self.set_flag(ON_CANDIDATE, restart == Restart::OnCandidate);
     }
 
+    pub(super) const fn last_token(&self) -> FencingToken {
+        self.cold.last_token
+    }
+
     /// Notes its last lease. Its workspace stays that of the lease that left it.
     pub(super) fn set_last_token(&mut self, token: FencingToken) {
         let workspace = self.workspace();
@@ -537,6 +559,11 @@ impl Hot {
     /// Whether it could run if there were capacity.
     pub(super) const fn is_ready(&self) -> bool {
         self.unmet == 0 && matches!(self.kind, Kind::Open)
+    }
+
+    /// Whether it is past its first stage and not finished.
+    pub(super) const fn is_in_flight(&self) -> bool {
+        self.stage > 0 && !self.kind.is_settled()
     }
 
     /// Whether it can never run as things are, though nobody gave it up.

@@ -9,6 +9,7 @@ use super::cycle::shortest_cycles;
 use super::nearest::Nearest;
 use super::{Plan, PlanFault};
 use crate::id::{PoolName, TaskId};
+use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
 use crate::task::{TaskSpec, VerifyCommand};
@@ -27,6 +28,7 @@ pub(crate) enum Part {
     Dependency(usize),
     Pipeline,
     Needs(PoolName),
+    Budget,
     Verify,
 }
 
@@ -169,6 +171,10 @@ impl Check<'_> {
                     let (part, needs) = (Part::Needs(pool.clone()), own.get());
                     self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
                 }
+            }
+            let costs = || pipeline.stages().iter().any(|stage| stage.cap > Usd::ZERO);
+            if spec.budget == Some(Usd::ZERO) && costs() {
+                self.fault(at, Part::Budget, PlanFault::NoBudget { task: task.clone() });
             }
             let verifies =
                 |stage: &StageSpec| stage.kind == StageKind::Verify && stage.command.is_none();

@@ -21,6 +21,7 @@ pub use self::warning::{ESTIMATE_MAX, PlanWarning};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::pipeline::Pipeline;
+use crate::record::PoolBounds;
 use crate::task::TaskSpec;
 
 /// The name under which a plan replaces the built-in pipeline.
@@ -36,7 +37,11 @@ pub struct Plan {
     pub pipelines: BTreeMap<PipelineName, Pipeline>,
     /// Pools and their limits.
     pub pools: BTreeMap<PoolName, u32>,
-    /// The most that the run may spend.
+    /// What holds pools back beside their limits.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool_bounds: BTreeMap<PoolName, PoolBounds>,
+    /// The most that the run may spend. A run that has a budget already keeps it: a plan that comes
+    /// later has none, or the same.
     pub budget: Option<Usd>,
 }
 
@@ -180,12 +185,36 @@ pub enum PlanFault {
         /// What there is.
         limit: u32,
     },
+    /// A task may spend nothing, but has a stage that costs.
+    #[error("task `{task}` has a budget of nothing, but its pipeline has a stage that costs")]
+    NoBudget {
+        /// The task.
+        task: TaskId,
+    },
+    /// The run, or a pool of it, has another budget from an earlier plan or a person. It stays:
+    /// leave the plan's out, or set the run's to the same first.
+    #[error(
+        "the plan has a budget of {plan}{}, and the run has one of {run}: leave it out, or set the run's first",
+        of_pool(.pool.as_ref())
+    )]
+    OtherBudget {
+        /// The pool; `None` is the run as a whole.
+        pool: Option<PoolName>,
+        /// What the plan says.
+        plan: Usd,
+        /// What there is.
+        run: Usd,
+    },
     /// A task has to be verified, but says by what.
     #[error("task `{task}` has no `verify` command, but its pipeline verifies")]
     NoVerifyCommand {
         /// The task.
         task: TaskId,
     },
+}
+
+fn of_pool(pool: Option<&PoolName>) -> String {
+    pool.map(|pool| format!(" for pool `{pool}`")).unwrap_or_default()
 }
 
 fn near(nearest: Option<&TaskId>) -> String {

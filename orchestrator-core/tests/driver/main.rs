@@ -5,6 +5,7 @@
 mod clocks;
 mod ending;
 mod gates;
+mod judging;
 mod lapse;
 mod others;
 mod room;

@@ -9,121 +9,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::{
-    AGENTS, Answer, Candidate, Cause, ChangeId, ClockReading, Command, CommandId, Cost,
-    EVENT_BYTES_MAX, Engine, EventKind, FencingToken, Grant, Interruption, Outcome, Owner, OwnerId,
-    ParkReason, Phase, Pipeline, Plan, PoolName, Reason, Restart, RetryRules, RunId, RunState,
-    Scope, StageKind, StageReport, StageSpec, TaskId, TaskSpec, Timestamp, Usd, VerifyCommand,
-    WallTime,
+    AGENTS, Answer, Cause, ChangeId, ClockReading, Command, CommandId, Cost, EVENT_BYTES_MAX,
+    Engine, EventKind, FencingToken, Interruption, Outcome, ParkReason, Phase, Pipeline, Plan,
+    PoolName, Reason, RetryRules, RunState, Scope, StageKind, StageSpec, TaskId, TaskSpec,
+    Timestamp, Usd, VerifyCommand, WallTime,
 };
 
-fn id(text: &str) -> TaskId {
-    TaskId::parse(text).unwrap()
-}
+mod money;
+mod world;
 
-fn owner(pid: u32) -> Owner {
-    let id = OwnerId::parse(&format!("host/{pid}")).unwrap();
-    Owner { id, host: "host".into(), boot_id: "boot".into(), pid, start_time: 0 }
-}
-
-fn plan(edges: &[(&str, &[&str])]) -> Plan {
-    let tasks = edges.iter().map(|(name, depends_on)| {
-        let mut spec = TaskSpec::new(id(name));
-        spec.depends_on = depends_on.iter().map(|name| id(name)).collect();
-        spec.verify = Some(VerifyCommand::Shell("true".into()));
-        spec
-    });
-    Plan { tasks: tasks.collect(), ..Plan::default() }
-}
-
-/// An engine whose every command is committed at once.
-struct World {
-    engine: Engine,
-    now: u64,
-    commands: u64,
-    events: Vec<EventKind>,
-}
-
-impl World {
-    fn new(plan: Plan) -> Self {
-        Self::with_rules(plan, RetryRules::default())
-    }
-
-    fn with_rules(plan: Plan, rules: RetryRules) -> Self {
-        let engine = Engine::new(RunId::parse("test").unwrap());
-        let mut world = Self { engine, now: 0, commands: 0, events: Vec::new() };
-        world.tell(&Command::CreateRun { rules });
-        world.open(1, None);
-        world.tell(&Command::AddPlan { plan: Arc::new(plan) });
-        world
-    }
-
-    fn tell(&mut self, command: &Command) -> Answer {
-        self.commands += 1;
-        let name = CommandId::parse(&format!("c{}", self.commands)).unwrap();
-        let answer = self.engine.submit(Timestamp(self.now), &name, command).unwrap();
-        if let Some(commit) = self.engine.batch() {
-            self.events.extend(commit.events.into_iter().map(|event| event.kind));
-            self.engine.accept();
-        }
-        assert_eq!(self.engine.audit(), Vec::<String>::new(), "after {command:?}");
-        answer
-    }
-
-    fn open(&mut self, pid: u32, ended: Option<OwnerId>) {
-        let reading = ClockReading { boot_id: "boot".into(), boot_ms: self.now, wall: WallTime(0) };
-        let (ttl, token_floor) = (Duration::from_secs(60), FencingToken(0));
-        self.tell(&Command::OpenDriver { owner: owner(pid), reading, ttl, token_floor, ended });
-    }
-
-    fn claim(&mut self) -> Option<Grant> {
-        match self.tell(&Command::Claim { owner: owner(1).id }) {
-            Answer::Granted { task, .. } => self.engine.grant(task),
-            Answer::Done | Answer::Nothing | Answer::Refused(_) => None,
-        }
-    }
-
-    fn report(&mut self, grant: &Grant, outcome: Outcome) -> Answer {
-        self.report_with(grant, outcome, |_| {})
-    }
-
-    fn report_with(
-        &mut self,
-        grant: &Grant,
-        outcome: Outcome,
-        with: impl FnOnce(&mut StageReport),
-    ) -> Answer {
-        let change = |name: &str| ChangeId::parse(name).unwrap();
-        let passed = outcome == Outcome::Passed && grant.stage == 0;
-        let mut report = grant.report(self.engine.id().clone(), outcome);
-        report.candidate =
-            passed.then(|| Candidate { change: change("change"), base: change("base") });
-        with(&mut report);
-        self.tell(&Command::Report(Box::new(report)))
-    }
-
-    fn phase(&self, task: &str) -> Phase {
-        self.engine.task(&id(task)).unwrap().phase
-    }
-
-    fn cause(&self, task: &str) -> Option<Cause> {
-        if let Phase::Escalated(escalation) = self.phase(task) {
-            return Some(escalation.cause);
-        }
-        None
-    }
-
-    fn state(&self) -> &RunState {
-        &self.engine.run().unwrap().state
-    }
-}
-
-fn interrupted(reason: Interruption) -> Outcome {
-    Outcome::Interrupted { reason, retry_at: None }
-}
-
-fn rejected(feedback: &str) -> Outcome {
-    Outcome::Rejected { feedback: feedback.into(), restart: Restart::OnCandidate }
-}
+use self::world::{World, id, interrupted, owner, plan, rejected};
 
 #[test]
 fn p6_no_mixture_of_endings_is_granted_more_often_than_the_bound() {
@@ -159,16 +54,20 @@ fn a_usage_limit_never_opens_a_pool_that_an_earlier_one_closed_for_longer() {
     assert_eq!((again.attempt, again.workspace), (1, Some(a.token)), "the same attempt goes on");
 }
 #[test]
-fn a_usage_limit_that_says_no_time_or_a_past_one_waits_for_long_and_spends_no_dispatches() {
-    for said in [None, Some(Timestamp(0)), Some(Timestamp(u64::MAX))] {
+fn a_usage_limit_waits_for_long_unless_it_says_that_it_is_over() {
+    let rules = RetryRules::default();
+    let long = rules.backoff_max..=Duration::from_secs(8 * 86_400);
+    let short = Duration::ZERO..=rules.backoff;
+    for (said, expected) in
+        [(None, &long), (Some(Timestamp(u64::MAX)), &long), (Some(Timestamp(0)), &short)]
+    {
         let mut world = World::new(plan(&[("a", &[])]));
         world.now = 1_000;
         let grant = world.claim().unwrap();
         let limit = interrupted(Interruption::UsageLimit);
         world.report_with(&grant, limit, |report| report.retry_at = said);
         let wait = world.engine.next_wake().unwrap().since(Timestamp(world.now));
-        let (least, most) = (RetryRules::default().backoff_max, Duration::from_secs(8 * 86_400));
-        assert!((least..=most).contains(&wait), "{said:?}: {wait:?}");
+        assert!(expected.contains(&wait), "{said:?}: {wait:?}");
     }
 }
 #[test]
@@ -187,6 +86,67 @@ fn questions_do_not_trip_the_breaker_and_failures_do() {
         world.report(&grant, Outcome::Fatal { error: "no such program".into() });
     }
     assert_eq!(*world.state(), RunState::Draining { reason: ParkReason::Breaker });
+}
+#[test]
+fn only_who_passes_the_first_stage_ends_a_row_of_failures_at_it() {
+    let names: Vec<String> = (0..8).map(|number| format!("t{number}")).collect();
+    let edges: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    let rules = RetryRules { first_stage_failures_max: 3, ..RetryRules::default() };
+    let mut world = World::with_rules(plan(&edges), rules);
+    let failures = |world: &World| world.engine.run().unwrap().first_stage_failures;
+    let first = world.claim().unwrap();
+    world.report(&first, Outcome::Passed);
+    let verify = world.claim().unwrap();
+    assert_eq!(verify.stage, 1);
+    let fails = world.claim().unwrap();
+    world.report(&fails, Outcome::Fatal { error: "no such program".into() });
+    world.report(&verify, Outcome::Passed);
+    assert_eq!(failures(&world), 1, "what passes a later stage says nothing of the first");
+    let review = world.claim().unwrap();
+    assert_eq!(review.stage, 2);
+    let passes = world.claim().unwrap();
+    world.report(&passes, Outcome::Passed);
+    assert_eq!(failures(&world), 0);
+}
+#[test]
+fn p16_an_owner_that_fits_into_no_event_cannot_drive() {
+    for (host, boot_id) in [("h".repeat(257), "b".to_owned()), ("h".to_owned(), "b\u{1}".into())] {
+        let mut world = World::new(plan(&[("a", &[])]));
+        let owner = orchestrator_core::Owner { host, boot_id, ..owner(2) };
+        let reading =
+            ClockReading { boot_id: owner.boot_id.clone(), boot_ms: 0, wall: WallTime(0) };
+        let (ttl, token_floor) = (Duration::from_secs(60), FencingToken(0));
+        let ended = Some(world::owner(1).id);
+        let open = Command::OpenDriver { owner, reading, ttl, token_floor, ended };
+        let name = CommandId::parse("open").unwrap();
+        let refused = world.engine.submit(Timestamp(0), &name, &open).unwrap_err();
+        assert!(matches!(refused, orchestrator_core::Refusal::InvalidOwner { .. }), "{refused}");
+        assert!(world.claim().is_some(), "the former one drives on");
+    }
+}
+#[test]
+fn p11_every_holder_of_a_scope_that_overlaps_is_named_up_to_a_bound() {
+    let with_scope = |name: &str, path: &str, depends_on: &[TaskId]| {
+        let mut spec = TaskSpec::new(id(name));
+        spec.scope = Scope::parse([path]).ok();
+        spec.priority = i32::from(name != "all");
+        spec.depends_on = depends_on.to_vec();
+        spec.verify = Some(VerifyCommand::Shell("true".into()));
+        spec
+    };
+    for (parts, told) in [(3_u32, 3), (40, 32)] {
+        let mut tasks: Vec<TaskSpec> = (0..parts)
+            .map(|part| with_scope(&format!("part{part}"), &format!("src/{part}"), &[]))
+            .collect();
+        tasks.push(with_scope("all", "src", &[]));
+        let mut plan = Plan { tasks, ..Plan::default() };
+        plan.pools.insert(PoolName::parse(AGENTS).unwrap(), 100);
+        let mut world = World::new(plan);
+        while world.claim().is_some() {}
+        let reasons = world.engine.explain(Timestamp(0), &id("all"));
+        let held = |reason: &&Reason| matches!(reason, Reason::ScopeHeld { .. });
+        assert_eq!(reasons.iter().filter(held).count(), told, "{reasons:?}");
+    }
 }
 #[test]
 fn what_a_stopped_lease_really_cost_is_booked_once_whenever_it_becomes_known() {

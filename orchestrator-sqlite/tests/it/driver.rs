@@ -176,7 +176,7 @@ async fn records_that_were_spoiled_are_written_anew_from_the_log() {
           intent_merged, last_token, settled_micros, refused_token, spent_micros, since_ms, \
           deferred_until_ms, why, lease_token, lease_owner, lease_granted_at_ms, lease_hard_stop_ms, \
           lease_reserved_micros, completion, merged_change, cause, cause_text, kept, rounds, \
-          deferrals, extra_deferrals, content FROM tasks WHERE id = 't1'",
+          deferrals, extra_deferrals, content, unheard FROM tasks WHERE id = 't1'",
             "",
         ),
         (

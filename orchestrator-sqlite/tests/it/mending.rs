@@ -182,7 +182,7 @@ async fn a_run_whose_name_is_none_hides_no_other_run() {
         &fixture,
         "INSERT INTO runs SELECT 99, char(7), seq, state, state_reason, budget_micros, \
          spent_micros, reserved_micros, last_at_ms, last_token, driver, open, deferred, leased, \
-         stopping, done, escalated, cancelled, first_stage_failures, rules, anchor, passed_over \
+         stopping, done, escalated, cancelled, first_stage_failures, rules, anchor, passed_over, pilot \
          FROM runs",
     );
     assert_eq!(store.runs().await.unwrap(), [run_id("r")]);

@@ -20,8 +20,10 @@ use super::Plan;
 use super::check::{self, Part};
 use super::error::{PLAN_BYTES_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors, TaskRef, TextFault};
 use crate::id::{PipelineName, PoolName, TaskId};
+use crate::record::PoolBounds;
 
-const FIELDS: &[&str] = &["tasks", "defaults", "pools", "pipelines", "budget"];
+const FIELDS: &[&str] = &["tasks", "defaults", "estimates", "pools", "pipelines", "budget"];
+const POOL_FIELDS: &[&str] = &["limit", "budget", "in_flight_max"];
 const PERMITS: &str = "a whole number from 0 to 4294967295";
 
 impl Plan {
@@ -34,9 +36,14 @@ impl Plan {
     /// | --- | --- |
     /// | `tasks` | the list |
     /// | `defaults` | any field of a task but `id` and `depends_on`, for all that do not have it |
-    /// | `pools` | limits by name: `{"gpu": 2}` |
+    /// | `estimates` | by role, for tasks without one of their own: `{"implement": "30m"}` |
+    /// | `pools` | limits by name: `{"gpu": 2}`, or objects with `limit`, `budget`, `in_flight_max` |
     /// | `pipelines` | lists of stages by name; one called `default` replaces the built-in one |
-    /// | `budget` | the most that may be spent, in dollars |
+    /// | `budget` | the most that the run may spend, in dollars |
+    ///
+    /// A pool's `budget` is the most, in dollars, that stages which take permits of it may spend; as
+    /// long as `in_flight_max` tasks that it began are past their first stage and not finished, it
+    /// begins none.
     ///
     /// A stage is a kind (`"run"`, `"verify"`, `"review"`, `"gate"`, `"integrate"`), or an object
     /// with `kind` and, where they differ from the built-in stage of that kind, `name`, `pool`,
@@ -55,6 +62,7 @@ impl Plan {
     /// | `scope` | a path or glob that may be changed, or a list of them | all may |
     /// | `priority` | a whole number; a higher one goes first | 0 |
     /// | `estimate`, `timeout` | of an attempt: `"45m"`, `"1h30m"`, or seconds | none, the stage's |
+    /// | `budget` | the most that all of its stages together may spend, in dollars | none |
     /// | `needs` | permits by pool: `{"gpu": 1}` | those of its stages |
     /// | `pipeline`, `model` | a name; what its agent runs on | `default`, the stage's |
     ///
@@ -179,6 +187,11 @@ impl Reader {
         if let Some(value) = fields.get("budget") {
             plan.budget = self.optional(value, |reader, value| reader.dollars("budget", value));
         }
+        if let Some(object) =
+            fields.get("estimates").and_then(|value| self.object("estimates", value))
+        {
+            self.estimates(object);
+        }
         if let Some(object) = fields.get("pools").and_then(|value| self.object("pools", value)) {
             self.pools(&mut plan, object);
         }
@@ -228,15 +241,55 @@ impl Reader {
         drafts
     }
 
+    fn estimates(&mut self, object: &Object<'_>) {
+        for property in self.once(object) {
+            let role = property.name.as_str();
+            let span = self.span(role, &property.value);
+            self.estimates.extend(span.map(|span| (role.to_owned(), span)));
+        }
+    }
+
     fn pools(&mut self, plan: &mut Plan, object: &Object<'_>) {
         for property in self.once(object) {
             let name = property.name.as_str();
             let pool = self.taken(property.start(), PoolName::parse(name));
-            let limit = self.whole(name, &property.value, 0..=u32::MAX, PERMITS);
-            if let (Some(pool), Some(limit)) = (pool, limit) {
-                plan.pools.insert(pool, limit);
+            let (limit, bounds) = match &property.value {
+                Value::Object(object) => self.pool(object),
+                Value::StringLit(_)
+                | Value::NumberLit(_)
+                | Value::BooleanLit(_)
+                | Value::Array(_)
+                | Value::NullKeyword(_) => {
+                    let limit = self.whole(name, &property.value, 0..=u32::MAX, PERMITS);
+                    (limit, PoolBounds::default())
+                }
+            };
+            let Some(pool) = pool else { continue };
+            if bounds != PoolBounds::default() {
+                plan.pool_bounds.insert(pool.clone(), bounds);
+            }
+            plan.pools.extend(limit.map(|limit| (pool, limit)));
+        }
+    }
+
+    fn pool(&mut self, object: &Object<'_>) -> (Option<u32>, PoolBounds) {
+        let (mut limit, mut bounds) = (None, PoolBounds::default());
+        for (field, value) in self.fields(object, POOL_FIELDS) {
+            let whole = |reader: &mut Self, value: &Value<'_>| {
+                reader.whole(field, value, 0..=u32::MAX, PERMITS)
+            };
+            match field {
+                "limit" => limit = whole(self, value),
+                "in_flight_max" => bounds.in_flight_max = self.optional(value, whole),
+                "budget" => {
+                    let dollars =
+                        |reader: &mut Self, value: &Value<'_>| reader.dollars(field, value);
+                    bounds.budget = self.optional(value, dollars);
+                }
+                _ => {}
             }
         }
+        (limit, bounds)
     }
 
     fn pipelines(&mut self, plan: &mut Plan, broken: &mut BTreeSet<String>, object: &Object<'_>) {

@@ -24,6 +24,7 @@ const FIELDS: &[&str] = &[
     "priority",
     "estimate",
     "timeout",
+    "budget",
     "needs",
     "pipeline",
     "model",
@@ -66,6 +67,7 @@ impl Places {
             Part::Dependency(_) => "depends_on",
             Part::Pipeline => "pipeline",
             Part::Needs(_) => "needs",
+            Part::Budget => "budget",
             Part::Verify => "verify",
         };
         let place = self.parts.get(part).copied().unwrap_or(self.range.start);
@@ -126,6 +128,11 @@ impl Reader {
                 self.field(&mut draft, field, value);
             }
         }
+        // What is known of its role is nearer to it than what holds for all.
+        let is_own = object.properties.iter().any(|property| property.name.as_str() == "estimate");
+        if let Some(estimate) = self.estimates.get(&draft.spec.role).filter(|_| !is_own) {
+            draft.spec.estimate = Some(*estimate);
+        }
         id.map(|_| draft)
     }
 
@@ -147,6 +154,11 @@ impl Reader {
                     reader.id(field, value, PipelineName::parse)
                 };
                 draft.spec.pipeline = self.optional(value, id);
+            }
+            "budget" => {
+                draft.places.parts.insert(Part::Budget, value.start());
+                let dollars = |reader: &mut Self, value: &Value<'_>| reader.dollars(field, value);
+                draft.spec.budget = self.optional(value, dollars);
             }
             "scope" => draft.spec.scope = self.optional(value, Self::scope),
             _ => self.plain_field(&mut draft.spec, field, value),

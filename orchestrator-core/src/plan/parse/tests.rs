@@ -90,6 +90,56 @@ fn every_field_of_a_plan_arrives_and_a_task_overrides_the_defaults() {
 }
 
 #[test]
+fn an_estimate_is_the_tasks_own_or_that_of_its_role_or_that_of_all() {
+    let plan = Plan::parse(
+        r#"{
+            "defaults": {"estimate": "5m", "verify": "true"},
+            "estimates": {"review": "10m", "implement": 60, "unused": "1h"},
+            "tasks": [
+                {"id": "a"},
+                {"id": "b", "role": "review"},
+                {"id": "c", "role": "review", "estimate": "2m"},
+                {"id": "d", "role": "port"},
+                {"id": "e", "estimate": null},
+            ],
+        }"#,
+    );
+    let seconds: Vec<Option<u64>> =
+        plan.unwrap().tasks.iter().map(|task| Some(task.estimate?.as_secs())).collect();
+    assert_eq!(seconds, [Some(60), Some(600), Some(120), Some(300), None]);
+    let wrong = Plan::parse(r#"{"estimates": {"port": "soon"}, "tasks": []}"#).unwrap_err();
+    assert!(wrong.to_string().contains("`port`"), "{wrong}");
+}
+
+#[test]
+fn budgets_and_bounds_of_pools_and_tasks_arrive() {
+    let text = r#"{
+        "pools": {
+            "gpu": {"limit": 2, "budget": 1.5, "in_flight_max": 3},
+            "opus": {"budget": 20},
+            "cpu": {"limit": 4},
+        },
+        "tasks": [{"id": "a", "verify": "true", "budget": 0.5}, {"id": "b", "verify": "true"}],
+    }"#;
+    let plan = Plan::parse(text).unwrap();
+    let pool = |name| PoolName::parse(name).unwrap();
+    assert_eq!(plan.pools, [(pool("cpu"), 4), (pool("gpu"), 2)].into());
+    let gpu = PoolBounds { budget: Some(Usd(1_500_000)), in_flight_max: Some(3) };
+    let opus = PoolBounds { budget: Some(Usd::dollars(20)), in_flight_max: None };
+    assert_eq!(plan.pool_bounds, [(pool("gpu"), gpu), (pool("opus"), opus)].into());
+    let budgets: Vec<_> = plan.tasks.iter().map(|task| task.budget).collect();
+    assert_eq!(budgets, [Some(Usd(500_000)), None]);
+    for (text, told) in [
+        (r#"{"pools": {"gpu": {"limt": 2}}, "tasks": []}"#, "is `limit` meant?"),
+        (r#"{"pools": {"gpu": {"budget": -1}}, "tasks": []}"#, "`budget`"),
+        (r#"[{"id": "a", "verify": "true", "budget": 0}]"#, "has a budget of nothing"),
+    ] {
+        let errors = Plan::parse(text).unwrap_err().to_string();
+        assert!(errors.contains(told), "{errors}");
+    }
+}
+
+#[test]
 fn p16_every_fault_is_told_at_once_with_line_column_and_task() {
     let text = r#"{
   "tasks": [
@@ -243,10 +293,11 @@ fn specs() -> impl Strategy<Value = TaskSpec> {
     ];
     let scope = prop::sample::subsequence(vec!["src", "a/*.rs", "**", "b/{c,d}"], 0..4);
     let words = (TEXT, TEXT, prop::option::of(TEXT), prop::bool::ANY);
-    let numbers = (0_u32..=1_000, any::<i32>(), span(), span(), 0_u32..4);
+    let budget = prop::option::of((1_u64..1_000_000_000_000).prop_map(Usd));
+    let numbers = (0_u32..=1_000, any::<i32>(), span(), span(), 0_u32..4, budget);
     (words, numbers, inputs(), inputs(), verify, prop::option::of(scope)).prop_map(
         |((role, template, model, bare), numbers, inputs, metadata, verify, scope)| {
-            let (max_retries, priority, estimate, timeout, gpu) = numbers;
+            let (max_retries, priority, estimate, timeout, gpu, budget) = numbers;
             let gpu = NonZeroU32::new(gpu).map(|gpu| (PoolName::parse("gpu").unwrap(), gpu));
             TaskSpec {
                 role,
@@ -256,6 +307,7 @@ fn specs() -> impl Strategy<Value = TaskSpec> {
                 verify: Some(verify),
                 scope: scope.map(|patterns| Scope::parse(patterns).unwrap()),
                 needs: gpu.into_iter().collect(),
+                budget,
                 ..TaskSpec { max_retries, priority, estimate, timeout, inputs, metadata, ..spec() }
             }
         },
@@ -287,6 +339,13 @@ fn plans() -> impl Strategy<Value = Plan> {
             tasks: tasks.collect(),
             pipelines: [(PipelineName::parse("bare").unwrap(), bare)].into(),
             pools: [(PoolName::parse("gpu").unwrap(), 3)].into(),
+            pool_bounds: budget
+                .map(|_| {
+                    let bounds = PoolBounds { budget, in_flight_max: budget.map(|_| 3) };
+                    (PoolName::parse("gpu").unwrap(), bounds)
+                })
+                .into_iter()
+                .collect(),
             budget,
         }
     })
@@ -299,6 +358,7 @@ fn written(plan: &Plan) -> serde_json::Value {
         let mut task = serde_json::to_value(spec).unwrap();
         task["estimate"] = span(spec.estimate).into();
         task["timeout"] = span(spec.timeout).into();
+        task["budget"] = spec.budget.map(Usd::as_dollars).into();
         task
     };
     let stage = |stage: &StageSpec| {
@@ -314,10 +374,20 @@ fn written(plan: &Plan) -> serde_json::Value {
         .iter()
         .map(|(name, pipeline)| (name.as_str(), pipeline.stages().iter().map(stage).collect()))
         .collect();
+    let pool = |(name, limit): (&PoolName, &u32)| {
+        let bounds = plan.pool_bounds.get(name).copied().unwrap_or_default();
+        let pool = serde_json::json!({
+            "limit": limit,
+            "budget": bounds.budget.map(Usd::as_dollars),
+            "in_flight_max": bounds.in_flight_max,
+        });
+        (name.to_string(), if bounds == PoolBounds::default() { (*limit).into() } else { pool })
+    };
+    let pools: BTreeMap<String, serde_json::Value> = plan.pools.iter().map(pool).collect();
     serde_json::json!({
         "tasks": plan.tasks.iter().map(task).collect::<Vec<_>>(),
         "pipelines": pipelines,
-        "pools": plan.pools,
+        "pools": pools,
         "budget": plan.budget.map(Usd::as_dollars),
     })
 }

@@ -1,6 +1,7 @@
 //! Typed access to parsed values: each wrong one becomes a fault with its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jsonc_parser::ast::{Array, NumberLit, Object, ObjectProp, Value};
 use jsonc_parser::common::Ranged as _;
@@ -26,6 +27,8 @@ pub(super) struct Reader {
     pub(super) more: usize,
     /// The task that is being read.
     pub(super) task: Option<TaskRef>,
+    /// How long an attempt is expected to take, by role.
+    pub(super) estimates: BTreeMap<String, Duration>,
     nearest: Nearest,
 }
 
@@ -193,7 +196,7 @@ impl Reader {
         dollars
     }
 
-    pub(super) fn span(&mut self, field: &str, value: &Value<'_>) -> Option<std::time::Duration> {
+    pub(super) fn span(&mut self, field: &str, value: &Value<'_>) -> Option<Duration> {
         let span = match value {
             Value::StringLit(text) => span::parse(&text.value),
             Value::NumberLit(number) => number.value.parse().ok().and_then(span::of_seconds),

@@ -18,7 +18,7 @@ use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
 use crate::port::Commit;
 use crate::record::{
     Cause, Completion, Counts, Delay, Escalation, Extra, OwnerRecord, ParkReason, PassedOver,
-    Phase, PoolRecord, Records, RunRecord, RunState, TaskRecord, Wait,
+    Phase, PoolBounds, PoolRecord, Records, RunRecord, RunState, TaskRecord, Unheard, Wait,
 };
 use crate::retry::RetryRules;
 use crate::time::{Anchor, ClockReading, Timestamp, WallTime};
@@ -85,6 +85,7 @@ pub fn run_record(name: &str) -> RunRecord {
         plans: Vec::new(),
         first_stage_failures: 0,
         passed_over: None,
+        pilot: None,
         counts: Counts::default(),
     }
 }
@@ -101,6 +102,7 @@ pub fn full_run_record(name: &str) -> RunRecord {
     run.driver = Some(owner_id("host/boot/1/2"));
     run.first_stage_failures = 2;
     run.passed_over = Some(PassedOver { task: TaskNo(6), times: 31 });
+    run.pilot = Some(5);
     run.anchor = Some(anchor());
     run.counts = Counts {
         open: 1,
@@ -123,14 +125,14 @@ fn anchor() -> Anchor {
 /// Every state that a run can be in.
 #[must_use]
 pub fn run_states() -> Vec<RunState> {
-    use ParkReason::{Asked, Auth, Billing, Breaker, Budget};
+    use ParkReason::{Asked, Auth, Billing, Breaker, Budget, Pilot};
     let mut states = vec![
         RunState::Active,
         RunState::Paused { reason: "a 'quoted' reason\nof two lines".to_owned() },
         RunState::Completed,
         RunState::Failed,
     ];
-    for reason in [Budget, Auth, Billing, Breaker, Asked] {
+    for reason in [Budget, Auth, Billing, Breaker, Asked, Pilot] {
         states.extend([RunState::Draining { reason }, RunState::Parked { reason }]);
     }
     states
@@ -162,6 +164,7 @@ pub fn task_record(name: &str) -> TaskRecord {
         last_token: FencingToken(0),
         content: None,
         settled: Usd::ZERO,
+        unheard: Vec::new(),
         refused: None,
         spent: Usd::ZERO,
         since: Timestamp(0),
@@ -194,6 +197,10 @@ pub fn full_task_record(name: &str) -> TaskRecord {
         last_token: FencingToken(12),
         content: Some(BlobHash::of(b"handed out")),
         settled: Usd(5),
+        unheard: vec![
+            Unheard { token: FencingToken(2), booked: Usd(1) },
+            Unheard { token: FencingToken(u64::MAX), booked: Usd(u64::MAX) },
+        ],
         refused: Some(FencingToken(8)),
         spent: Usd(420_000),
         since: Timestamp(76),
@@ -257,6 +264,7 @@ pub fn phases() -> Vec<Phase> {
         Cause::DispatchesUsed,
         Cause::RoundsUsed,
         Cause::DeferralsUsed,
+        Cause::BudgetUsed,
     ];
     for cause in causes {
         let text = Some(BlobHash::of(b"why?"));
@@ -271,8 +279,12 @@ pub fn phases() -> Vec<Phase> {
 #[must_use]
 pub fn pool_records() -> Vec<PoolRecord> {
     vec![
-        PoolRecord { name: pool_name("agents"), limit: 24, closed_until: None },
-        PoolRecord { name: pool_name("verify"), limit: 0, closed_until: Some(Timestamp(99)) },
+        PoolRecord {
+            bounds: PoolBounds { budget: Some(Usd::dollars(3)), in_flight_max: Some(u32::MAX) },
+            spent: Usd(17),
+            ..PoolRecord::new(pool_name("agents"), 24)
+        },
+        PoolRecord { closed_until: Some(Timestamp(99)), ..PoolRecord::new(pool_name("verify"), 0) },
     ]
 }
 
@@ -408,6 +420,12 @@ fn run_events() -> Vec<EventKind> {
         EventKind::PlanAdded { plan: BlobHash::of(b"{}"), tasks: 3 },
         EventKind::PoolLimited { pool: pool_name("agents"), limit: 4 },
         EventKind::PoolClosed { pool: pool_name("agents"), until: Timestamp(9) },
+        EventKind::PoolOpened { pool: pool_name("agents") },
+        EventKind::PoolBounded {
+            pool: pool_name("agents"),
+            bounds: PoolBounds { budget: Some(Usd(7)), in_flight_max: None },
+        },
+        EventKind::PilotSet { tasks: Some(5) },
         EventKind::BudgetSet { budget: None },
         EventKind::DriverOpened {
             owner: owner("o"),

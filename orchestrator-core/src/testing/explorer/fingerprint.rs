@@ -57,7 +57,8 @@ impl State {
 fn relation(task: &TaskRecord, token: FencingToken) -> u64 {
     let lives = matches!(&task.phase, Phase::Leased(lease) if lease.token == token);
     let is_last = token == task.last_token;
-    let is_known = task.refused.is_some_and(|refused| refused >= token);
+    let is_unheard = task.unheard.iter().any(|lease| lease.token == token);
+    let is_known = task.refused.is_some_and(|refused| refused >= token) && !is_unheard;
     u64::from(lives) << 2 | u64::from(is_last) << 1 | u64::from(is_known)
 }
 
@@ -102,6 +103,8 @@ impl Writer {
             plans: _,
             first_stage_failures,
             passed_over,
+            // Nobody sets one here.
+            pilot: _,
             counts: _,
         } = run;
         self.text(kind.as_str());
@@ -135,6 +138,7 @@ impl Writer {
             last_token: _,
             content: _,
             settled: _,
+            unheard: _,
             refused: _,
             spent: _,
             since,

@@ -9,7 +9,7 @@ use crate::lease::Lease;
 use crate::money::Usd;
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
-use crate::record::{ParkReason, Phase, RunState, TaskRecord};
+use crate::record::{ParkReason, Phase, RunState, TaskRecord, Unheard};
 use crate::time::Timestamp;
 
 /// A stage that does not end by itself is ended a minute after its timeout.
@@ -138,7 +138,12 @@ impl Model {
         task.under_way = true;
         task.dispatches += 1;
         task.holds_scope = has_scope;
-        task.last_token = grant.token;
+        let last = std::mem::replace(&mut task.last_token, grant.token);
+        if task.settled > Usd::ZERO && task.refused < Some(last) {
+            task.unheard.push(Unheard { token: last, booked: task.settled });
+            let more = task.unheard.len().saturating_sub(16);
+            task.unheard.drain(..more);
+        }
         task.settled = Usd::ZERO;
         task.content = None;
         task.phase = Phase::Leased(lease);
@@ -188,6 +193,7 @@ impl Model {
             && self.pools.keys().all(has_permits)
             && (task.holds_scope || !self.is_scope_held(place))
             && self.reservation(place).is_some()
+            && !self.is_held_back(place)
             && self.kept_for(now).is_none_or(|other| !self.is_kept_from(place, other))
     }
 
@@ -206,7 +212,7 @@ impl Model {
         })
     }
 
-    fn stage(&self, place: usize) -> Option<&StageSpec> {
+    pub(super) fn stage(&self, place: usize) -> Option<&StageSpec> {
         self.specs[place].1.stage(self.tasks[place].stage)
     }
 
@@ -221,16 +227,6 @@ impl Model {
     pub(super) fn in_use(&self, pool: &PoolName) -> u64 {
         let held = (0..self.tasks.len()).filter(|place| held(&self.tasks[*place]));
         held.map(|place| self.needs(place, pool)).sum()
-    }
-
-    /// P10: the stage's cap, or what is left; nothing when that is under a sixteenth of the budget
-    /// and under the cap.
-    pub(super) fn reservation(&self, place: usize) -> Option<Usd> {
-        let (run, stage) = (self.run.as_ref()?, self.stage(place)?);
-        let Some(budget) = run.budget else { return Some(stage.cap) };
-        let left = budget.minus(run.spent).minus(run.reserved);
-        let is_too_little = left == Usd::ZERO || (left < stage.cap && left < Usd(budget.0 / 16));
-        (stage.cap == Usd::ZERO || !is_too_little).then(|| stage.cap.min(left))
     }
 
     /// P7: whether something that it depends on, directly or not, is escalated or cancelled, with
@@ -287,7 +283,11 @@ impl Model {
     fn nothing_moves(&self, now: Timestamp) -> Option<RunState> {
         let places = 0..self.tasks.len();
         let waits = |task: &TaskRecord| matches!(task.phase, Phase::Deferred { .. });
-        if !self.can_run(now).is_empty() || self.tasks.iter().any(waits) {
+        let is_overdrawn = |place: usize| self.is_overdrawn(place);
+        if !self.can_run(now).is_empty()
+            || self.tasks.iter().any(waits)
+            || places.clone().any(is_overdrawn)
+        {
             return None;
         }
         let is_open = |place: &usize| matches!(self.tasks[*place].phase, Phase::Open);
@@ -303,8 +303,10 @@ impl Model {
             Some(RunState::Failed)
         } else if ready.iter().any(closed) {
             None
-        } else if ready.iter().any(|place| self.reservation(*place).is_none()) {
+        } else if ready.iter().any(|place| self.shared_reservation(*place).is_none()) {
             Some(RunState::Parked { reason: ParkReason::Budget })
+        } else if self.is_pilot_over(&ready) {
+            Some(RunState::Parked { reason: ParkReason::Pilot })
         } else {
             // Stalled is computed, not a state.
             None

@@ -67,28 +67,36 @@ impl Model {
     /// what was booked for its lease is booked.
     fn late(&mut self, place: usize, report: &StageReport) {
         let task = &mut self.tasks[place];
-        if report.token > task.last_token || Some(report.token) <= task.refused {
+        let unheard = task.unheard.iter().find(|lease| lease.token == report.token).copied();
+        let is_said = Some(report.token) <= task.refused && unheard.is_none();
+        if report.token > task.last_token || is_said {
             return;
         }
         let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
-        let booked = match &task.phase {
+        let booked = match (&task.phase, unheard) {
+            (_, Some(lease)) => lease.booked,
             // It will be booked once its processes are gone.
-            Phase::Stopping { lease, .. } if lease.token == report.token => lease.reserved,
-            Phase::Leased(_) | Phase::Stopping { .. } => seen,
-            Phase::Open
-            | Phase::Deferred { .. }
-            | Phase::Done(_)
-            | Phase::Escalated(_)
-            | Phase::Cancelled => {
+            (Phase::Stopping { lease, .. }, _) if lease.token == report.token => lease.reserved,
+            (Phase::Leased(_) | Phase::Stopping { .. }, _) => seen,
+            (
+                Phase::Open
+                | Phase::Deferred { .. }
+                | Phase::Done(_)
+                | Phase::Escalated(_)
+                | Phase::Cancelled,
+                _,
+            ) => {
                 let ended_without = task.last_token == report.token && task.settled > Usd::ZERO;
                 if ended_without { task.settled } else { seen }
             }
         };
         let more = seen.minus(booked);
-        task.refused = Some(report.token);
+        task.refused = task.refused.max(Some(report.token));
+        task.unheard.retain(|lease| lease.token != report.token);
         task.spent = task.spent.plus(more);
         let run = self.run_mut();
         run.spent = run.spent.plus(more);
+        self.book_to_pools(place, more);
     }
 
     fn ended(&mut self, now: Timestamp, place: usize, lease: &Lease, report: &StageReport) {
@@ -138,6 +146,7 @@ impl Model {
     /// P10: the reservation is given back once, and what was spent is booked once.
     fn book(&mut self, place: usize, lease: &Lease, cost: Usd) {
         self.tasks[place].spent = self.tasks[place].spent.plus(cost);
+        self.book_to_pools(place, cost);
         let run = self.run_mut();
         run.reserved = run.reserved.minus(lease.reserved);
         run.spent = run.spent.plus(cost);
@@ -146,7 +155,9 @@ impl Model {
     fn passed(&mut self, place: usize, report: &StageReport) {
         let is_last =
             usize::from(self.tasks[place].stage) + 1 == self.specs[place].1.stages().len();
-        self.run_mut().first_stage_failures = 0;
+        if self.tasks[place].stage == 0 {
+            self.run_mut().first_stage_failures = 0;
+        }
         let task = &mut self.tasks[place];
         task.stage += 1;
         task.interruptions = 0;
@@ -262,7 +273,11 @@ impl Model {
         if reason == Interruption::UsageLimit
             && let Some(pool) = pool
         {
-            let reopens = asked.unwrap_or_else(|| now.after(rules.backoff_max));
+            let shortest = rules.backoff(now, &self.tasks[place].id, 1);
+            let is_said_to_be_over = report.retry_at.is_some();
+            let long = now.after(rules.backoff_max);
+            let unasked = if is_said_to_be_over { shortest } else { long };
+            let reopens = asked.unwrap_or(unasked);
             let record = self.pool(&pool);
             record.closed_until = Some(reopens.max(record.closed_until.unwrap_or(now)));
         }
@@ -444,6 +459,15 @@ impl Model {
         self.stop_leases(now, Interruption::Expired, |lease| lease.hard_stop <= now);
         for pool in self.pools.values_mut() {
             pool.closed_until = pool.closed_until.filter(|until| *until > now);
+        }
+        // A task that was ready before, and cannot pay for its stage, is handed to a person.
+        for place in 0..self.tasks.len() {
+            if self.is_overdrawn(place) {
+                let task = &mut self.tasks[place];
+                (task.under_way, task.holds_scope, task.since) = (false, false, now);
+                let (cause, text, kept) = (Cause::BudgetUsed, None, None);
+                task.phase = Phase::Escalated(Escalation { cause, text, kept });
+            }
         }
         for task in &mut self.tasks {
             if let Phase::Deferred { until, .. } = task.phase

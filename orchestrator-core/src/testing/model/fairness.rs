@@ -9,7 +9,9 @@ impl Model {
     /// The tasks that are ready and need several things at once, those longest in their phase first.
     fn wide(&self) -> Vec<usize> {
         let is_open = |place: &usize| matches!(self.tasks[*place].phase, Phase::Open);
-        let is_wide = |place: &usize| self.needs_much(*place) || self.has_parts(*place);
+        let is_wide = |place: &usize| {
+            (self.needs_much(*place) || self.has_parts(*place)) && !self.is_overdrawn(*place)
+        };
         let mut wide: Vec<usize> = (0..self.tasks.len())
             .filter(|place| is_open(place) && self.is_met(*place) && is_wide(place))
             .collect();
@@ -81,7 +83,8 @@ impl Model {
             && self.wide().contains(&place)
             && self.fits_limits(place)
             && is_open
-            && self.reservation(place).is_some();
+            && self.reservation(place).is_some()
+            && !self.is_held_back(place);
         is_served.then_some(place)
     }
 

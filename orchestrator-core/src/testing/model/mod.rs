@@ -8,6 +8,7 @@
 mod claim;
 mod ends;
 mod fairness;
+mod money;
 mod people;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,14 +161,11 @@ impl Model {
         let answer = match command {
             Command::CreateRun { .. } => Err(Refusal::RunExists(self.id.clone())),
             Command::AddPlan { plan } => self.add(now, plan, policy),
-            Command::LimitPool { pool, limit } => {
-                self.pool(pool).limit = *limit;
-                Ok(Answer::Done)
-            }
-            Command::SetBudget { budget } => {
-                self.run_mut().budget = *budget;
-                Ok(Answer::Done)
-            }
+            Command::LimitPool { .. }
+            | Command::ClosePool { .. }
+            | Command::BoundPool { .. }
+            | Command::SetBudget { .. }
+            | Command::SetPilot { .. } => self.hold_back(now, command),
             Command::OpenDriver { .. } => return self.open(now, command),
             Command::CloseDriver { owner } => self.close(now, owner),
             Command::Claim { owner } => self.nothing(now, owner, |_| true),
@@ -239,6 +237,7 @@ impl Model {
             plans: Vec::new(),
             first_stage_failures: 0,
             passed_over: None,
+            pilot: None,
             counts: Counts::default(),
         });
         Ok(Answer::Done)
@@ -249,7 +248,8 @@ impl Model {
         if self.run_mut().plans.iter().any(|known| known.blob == blob) {
             return Ok(Answer::Done);
         }
-        let faults = plan.check(&|id| self.place(id).is_some());
+        let mut faults = plan.check(&|id| self.place(id).is_some());
+        faults.extend(self.other_budgets(plan));
         if !faults.is_empty() {
             return Err(Refusal::Plan(faults));
         }
@@ -263,6 +263,11 @@ impl Model {
         }
         for (pool, limit) in &plan.pools {
             self.pool(pool).limit = *limit;
+        }
+        for (pool, bounds) in &plan.pool_bounds {
+            let known = &mut self.pool(pool).bounds;
+            known.budget = bounds.budget.or(known.budget);
+            known.in_flight_max = bounds.in_flight_max.or(known.in_flight_max);
         }
         let tasks = u32::try_from(plan.tasks.len()).unwrap_or(u32::MAX);
         let run = self.run_mut();
@@ -294,17 +299,18 @@ impl Model {
 
     /// A pool that nobody limited has 4 permits where agents or commands work, else 1.
     fn pool(&mut self, name: &PoolName) -> &mut PoolRecord {
-        self.pools.entry(name.clone()).or_insert_with(|| PoolRecord {
-            name: name.clone(),
-            limit: if matches!(name.as_str(), AGENTS | VERIFY | GATES) { 4 } else { 1 },
-            closed_until: None,
-        })
+        let limit = if matches!(name.as_str(), AGENTS | VERIFY | GATES) { 4 } else { 1 };
+        self.pools.entry(name.clone()).or_insert_with(|| PoolRecord::new(name.clone(), limit))
     }
 
     fn open(&mut self, now: Timestamp, command: &Command) -> Given {
         let Command::OpenDriver { owner, reading, ttl, token_floor, ended } = command else {
             return Ok(Answer::Done);
         };
+        let is_bad = |text: &String| text.len() > 256 || text.contains(char::is_control);
+        if [&owner.host, &owner.boot_id, &reading.boot_id].into_iter().any(is_bad) {
+            return Err(Refusal::InvalidOwner { owner: owner.id.clone(), what: "" });
+        }
         let is_held = *ttl >= HELD;
         // A supervisor that calls again keeps what it holds.
         let calls_again = is_held && self.held.contains(&owner.id);
@@ -395,6 +401,7 @@ fn new_task(id: &TaskId, at: Timestamp) -> TaskRecord {
         last_token: crate::id::FencingToken(0),
         content: None,
         settled: Usd::ZERO,
+        unheard: Vec::new(),
         refused: None,
         spent: Usd::ZERO,
         since: at,

@@ -12,7 +12,7 @@ use crate::id::{BlobHash, TaskId};
 use crate::outcome::Interruption;
 use crate::pipeline::StageKind;
 use crate::plan::Plan;
-use crate::record::{Cause, Completion, Phase, PlanRef, RunState, TaskRecord};
+use crate::record::{Cause, Completion, ParkReason, Phase, PlanRef, RunState, TaskRecord};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -65,6 +65,8 @@ impl Model {
                     RunState::Paused { .. } | RunState::Draining { .. } | RunState::Parked { .. }
                 );
                 if stands {
+                    let after_pilot = RunState::Parked { reason: ParkReason::Pilot };
+                    run.pilot = run.pilot.filter(|_| run.state != after_pilot);
                     run.state = RunState::Active;
                     run.first_stage_failures = 0;
                 }
@@ -73,6 +75,9 @@ impl Model {
             Command::CreateRun { .. }
             | Command::AddPlan { .. }
             | Command::LimitPool { .. }
+            | Command::BoundPool { .. }
+            | Command::ClosePool { .. }
+            | Command::SetPilot { .. }
             | Command::SetBudget { .. }
             | Command::OpenDriver { .. }
             | Command::CloseDriver { .. }

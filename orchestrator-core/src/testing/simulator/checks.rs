@@ -127,6 +127,8 @@ impl Log {
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
+            | EventKind::PoolBounded { .. }
+            | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
             | EventKind::DriverEnded { .. }
@@ -208,6 +210,9 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
         Command::CreateRun { .. }
         | Command::AddPlan { .. }
         | Command::LimitPool { .. }
+        | Command::BoundPool { .. }
+        | Command::ClosePool { .. }
+        | Command::SetPilot { .. }
         | Command::SetBudget { .. }
         | Command::OpenDriver { .. }
         | Command::CloseDriver { .. }
@@ -241,6 +246,18 @@ pub(super) fn grant(before: &Engine, now: Timestamp, grant: &Grant) -> Check {
     let is_over = |budget| run.spent.plus(run.reserved).plus(grant.cap) > budget;
     if grant.cap > Usd::ZERO && run.budget.is_some_and(is_over) {
         return Err(format!("P10: {} is more than what is left", grant.cap));
+    }
+    let own = before.spec(&grant.task).and_then(|spec| spec.budget);
+    let is_over = |budget| granted.spent.plus(grant.cap) > budget;
+    if grant.cap > Usd::ZERO && own.is_some_and(is_over) {
+        return Err(format!("P10: {} is more than what the task may spend", grant.cap));
+    }
+    for pool in before.pools().filter(|pool| permits(before, &granted, &pool.name) > 0) {
+        let gone = pool.spent.plus(reserved(before, &pool.name));
+        let is_over = |budget| gone.plus(grant.cap) > budget;
+        if grant.cap > Usd::ZERO && pool.bounds.budget.is_some_and(is_over) {
+            return Err(format!("P10: {} is more than what `{}` may spend", grant.cap, pool.name));
+        }
     }
     let is_due = |passed: PassedOver| {
         passed.task == grant.number && passed.times >= run.rules.passed_over_max
@@ -293,17 +310,57 @@ fn can_run(engine: &Engine, now: Timestamp, task: &TaskRecord) -> bool {
         let both = scope(spec).zip(theirs);
         other.id != task.id && other.holds_scope && both.is_some_and(|(a, b)| a.overlaps(&b))
     };
-    let is_affordable = |budget: Usd| {
-        let left = budget.minus(run.spent).minus(run.reserved);
+    let covers = |budget: Usd, gone: Usd| {
+        let left = budget.minus(gone);
         stage.cap == Usd::ZERO || left > Usd::ZERO && left >= stage.cap.min(Usd(budget.0 / 16))
+    };
+    let pays = |pool: &PoolRecord| {
+        let gone = || pool.spent.plus(reserved(engine, &pool.name));
+        permits(engine, task, &pool.name) == 0
+            || pool.bounds.budget.is_none_or(|budget| covers(budget, gone()))
     };
     run.state == RunState::Active
         && !waits
         && spec.depends_on.iter().all(is_done)
         && engine.pools().all(has_permits)
         && (task.holds_scope || !engine.tasks().any(|other| overlaps(&other)))
-        && run.budget.is_none_or(is_affordable)
+        && run.budget.is_none_or(|budget| covers(budget, run.spent.plus(run.reserved)))
+        && spec.budget.is_none_or(|budget| covers(budget, task.spent))
+        && engine.pools().all(pays)
+        && !(task.attempt == 0 && is_held_back(engine, run, task))
         && !is_kept_from(engine, now, task)
+}
+
+/// Money that the leases which hold permits of a pool have set aside.
+fn reserved(engine: &Engine, pool: &PoolName) -> Usd {
+    let of = |task: TaskRecord| match &task.phase {
+        Phase::Leased(lease) | Phase::Stopping { lease, .. } => {
+            if permits(engine, &task, pool) > 0 { lease.reserved } else { Usd::ZERO }
+        }
+        Phase::Open
+        | Phase::Deferred { .. }
+        | Phase::Done(_)
+        | Phase::Escalated(_)
+        | Phase::Cancelled => Usd::ZERO,
+    };
+    engine.held().map(of).sum()
+}
+
+/// P11: whether no task like this may be begun, for the pilot or for back-pressure.
+fn is_held_back(engine: &Engine, run: &RunRecord, task: &TaskRecord) -> bool {
+    let begun = || engine.tasks().filter(|task| task.attempt > 0).count();
+    let at_first = |of: &TaskRecord| TaskRecord { stage: 0, ..of.clone() };
+    let is_flying = |of: &TaskRecord, pool: &PoolName| {
+        let is_settled =
+            matches!(of.phase, Phase::Done(_) | Phase::Escalated(_) | Phase::Cancelled);
+        of.stage > 0 && !is_settled && permits(engine, &at_first(of), pool) > 0
+    };
+    let is_pressed = |pool: &PoolRecord| {
+        let flying = || engine.tasks().filter(|of| is_flying(of, &pool.name)).count();
+        permits(engine, task, &pool.name) > 0
+            && pool.bounds.in_flight_max.is_some_and(|max| flying() >= max as usize)
+    };
+    run.pilot.is_some_and(|tasks| begun() >= tasks as usize) || engine.pools().any(is_pressed)
 }
 
 /// P12: whether what the task needs is kept for another; what that means by definition, the model

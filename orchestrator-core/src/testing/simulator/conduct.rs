@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{World, interrupted};
 use crate::command::Command;
 use crate::id::PoolName;
+use crate::money::Usd;
 use crate::outcome::{Interruption, Outcome, Restart};
 use crate::record::TaskRecord;
 use crate::scope::Scope;
@@ -119,6 +120,8 @@ pub enum Change {
     Needs(u8),
     /// Its time limit.
     Timeout,
+    /// What it may spend, in dollars.
+    Budget(u8),
     /// It depends on nothing.
     NoDependencies,
     /// It depends on this one of the run's tasks too, which may make a circle.
@@ -142,6 +145,7 @@ impl Change {
                 spec.needs.extend(NonZeroU32::new(permits.into()).map(|permits| (gpu, permits)));
             }
             Self::Timeout => spec.timeout = Some(Duration::from_secs(600)),
+            Self::Budget(dollars) => spec.budget = Some(Usd::dollars(u32::from(dollars))),
             Self::NoDependencies => spec.depends_on.clear(),
             Self::DependsOn(which) => {
                 let at = usize::from(which).checked_rem(tasks.len());
@@ -180,7 +184,8 @@ impl World {
     }
 
     pub(super) fn any_change(&mut self) -> Change {
-        match self.dice.below(8) {
+        match self.dice.below(9) {
+            8 => Change::Budget(u8::try_from(1 + self.dice.below(20)).unwrap_or(1)),
             0 => Change::Priority(7),
             1 => Change::MoreRetries,
             2 => Change::Estimate(u8::try_from(self.dice.below(90)).unwrap_or(0)),

@@ -292,6 +292,8 @@ struct World {
     history: Vec<String>,
     /// The first promise that a commit broke.
     broken: Check,
+    /// What the run came to when it settled.
+    came_to: Option<RunState>,
 }
 
 fn interrupted(reason: Interruption) -> Outcome {

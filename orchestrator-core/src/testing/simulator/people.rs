@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use super::checks::Check;
+use super::plans::GPU;
 use super::{World, interrupted};
-use crate::command::{Command, Grant};
+use crate::command::{Command, Grant, Refusal};
 use crate::event::Resolution;
 use crate::id::PoolName;
 use crate::money::Usd;
 use crate::outcome::{Interruption, Outcome};
 use crate::pipeline::AGENTS;
-use crate::record::{ParkReason, TaskRecord};
+use crate::plan::PlanFault;
+use crate::record::{ParkReason, PoolBounds, TaskRecord};
 use crate::task::TaskSpec;
+use crate::time::Timestamp;
 
 impl World {
     pub(super) fn person(&mut self) -> Check {
@@ -42,6 +45,10 @@ impl World {
                 Command::LimitPool { pool, limit: 1 + self.dice.below(3) }
             }
             6 => Command::Pause { actor, reason },
+            7 if self.dice.once_in(3) => self.bound(),
+            7 if self.dice.once_in(3) => {
+                Command::SetPilot { tasks: self.dice.once_in(3).then(|| 1 + self.dice.below(4)) }
+            }
             7 => Command::SetBudget { budget: Some(Usd::dollars(self.dice.below(60))) },
             8 if self.dice.once_in(2) => {
                 let change = self.any_change();
@@ -51,6 +58,19 @@ impl World {
             8 => Command::Drain { reason: ParkReason::Asked },
             _ => Command::Resume { actor },
         }
+    }
+
+    /// A pool with other bounds than before, or closed for a while.
+    pub(super) fn bound(&mut self) -> Command {
+        let pool = [AGENTS, GPU][self.dice.below(2) as usize];
+        let pool = PoolName::parse(pool).expect("a valid name");
+        let budget = self.dice.once_in(2).then(|| Usd::dollars(self.dice.below(40)));
+        if self.dice.once_in(2) {
+            let until = Timestamp(self.now + u64::from(self.dice.below(4_000_000)));
+            return Command::ClosePool { pool, until };
+        }
+        let in_flight_max = self.dice.once_in(2).then(|| self.dice.below(4));
+        Command::BoundPool { pool, bounds: PoolBounds { budget, in_flight_max } }
     }
 
     /// A commit that the store refuses leaves the engine as it was.
@@ -119,7 +139,13 @@ impl World {
     pub(super) fn another_plan(&mut self) -> Check {
         let Some(plan) = self.later.pop() else { return Ok(()) };
         self.follower.offer(Arc::clone(&plan));
-        self.must(&Command::AddPlan { plan: Arc::clone(&plan) })?;
+        let first = self.commit(&Command::AddPlan { plan: Arc::clone(&plan) });
+        self.check()?;
+        if let Err(Refusal::Plan(faults)) = &first {
+            let is_other = |fault: &PlanFault| matches!(fault, PlanFault::OtherBudget { .. });
+            let by_budget = faults.iter().all(is_other);
+            return if by_budget { Ok(()) } else { Err(format!("a plan was refused: {faults:?}")) };
+        }
         // Who does not know whether a plan was added sends it again.
         self.must(&Command::AddPlan { plan })
     }

@@ -8,6 +8,7 @@ use crate::id::{PipelineName, PoolName, StageName, TaskId};
 use crate::money::Usd;
 use crate::pipeline::{AGENTS, Pipeline, StageKind, StageSpec};
 use crate::plan::Plan;
+use crate::record::PoolBounds;
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
 
@@ -73,6 +74,7 @@ pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) 
         spec.priority = [0, 0, 0, 5, -5][dice.below(5) as usize];
         spec.estimate =
             dice.once_in(2).then(|| Duration::from_secs(60 * u64::from(1 + dice.below(9))));
+        spec.budget = dice.once_in(6).then(|| Usd::dollars(1 + dice.below(12)));
         plan.tasks.push(spec);
     }
     dice.at(place - 1);
@@ -90,5 +92,12 @@ pub(super) fn plan(dice: &mut Dice, prefix: &str, tasks: u32, known: &[TaskId]) 
         plan.pools.insert(PoolName::parse("late").expect("a valid name"), 1);
     }
     plan.budget = dice.once_in(3).then(|| Usd::dollars(1 + dice.below(40)));
+    for pool in [AGENTS, GPU] {
+        let budget = dice.once_in(5).then(|| Usd::dollars(1 + dice.below(30)));
+        let in_flight_max = dice.once_in(5).then(|| 1 + dice.below(3));
+        let pool = PoolName::parse(pool).expect("a valid name");
+        plan.pool_bounds.insert(pool, PoolBounds { budget, in_flight_max });
+    }
+    plan.pool_bounds.retain(|_, bounds| *bounds != PoolBounds::default());
     plan
 }

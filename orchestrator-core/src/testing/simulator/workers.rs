@@ -271,7 +271,9 @@ impl World {
 
     /// A command about the run as a whole.
     pub(super) fn run_command(&mut self) -> Command {
-        match self.dice.below(9) {
+        match self.dice.below(12) {
+            9 | 10 => self.bound(),
+            11 => Command::SetPilot { tasks: Some(self.dice.below(6)) },
             0 | 2 => Command::CreateRun { rules: RetryRules::default() },
             3 => Command::Pause { actor: "sim".to_owned(), reason: "chance".to_owned() },
             1 => Command::SetBudget { budget: Some(Usd::dollars(20 + self.dice.below(60))) },

@@ -16,7 +16,7 @@ use crate::id::{CommandId, FencingToken, PoolName, RunId, TaskId};
 use crate::pipeline::AGENTS;
 use crate::plan::Plan;
 use crate::policy::SchedulingPolicy;
-use crate::record::{ParkReason, Phase, RunState, TaskRecord};
+use crate::record::{ParkReason, Phase, PoolBounds, RunState, TaskRecord};
 use crate::retry::RetryRules;
 use crate::testing::Model;
 use crate::time::Timestamp;
@@ -45,7 +45,11 @@ impl World {
         if world.dice.once_in(16) {
             world.too_early();
         }
-        let begun = world.begin(rules, Arc::new(plan));
+        let mut begun = world.begin(rules, Arc::new(plan));
+        if world.dice.once_in(6) {
+            let tasks = Some(1 + world.dice.below(4));
+            begun = begun.and_then(|()| world.must(&Command::SetPilot { tasks }));
+        }
         world.broken = world.broken.and(begun);
         world
     }
@@ -86,6 +90,7 @@ impl World {
             step: 0,
             history: Vec::new(),
             broken: Ok(()),
+            came_to: None,
         }
     }
 
@@ -98,7 +103,10 @@ impl World {
             Command::CloseDriver { owner: owner.clone() },
             Command::Claim { owner },
             Command::AddPlan { plan: Arc::new(Plan::default()) },
-            Command::LimitPool { pool, limit: 1 },
+            Command::LimitPool { pool: pool.clone(), limit: 1 },
+            Command::ClosePool { pool: pool.clone(), until: Timestamp(9) },
+            Command::BoundPool { pool, bounds: PoolBounds::default() },
+            Command::SetPilot { tasks: Some(1) },
             Command::SetBudget { budget: None },
             Command::Tick,
             Command::Pause { actor: actor.clone(), reason: actor.clone() },
@@ -127,7 +135,8 @@ impl World {
 
     pub(super) fn ended(&self) -> Ended {
         let (events, coverage) = (self.log.events, self.coverage.clone());
-        Ended { events, state: self.state(), coverage }
+        let state = self.came_to.clone().unwrap_or_else(|| self.state());
+        Ended { events, state, coverage }
     }
 
     pub(super) fn live(&mut self, of: &Simulation) -> Check {
@@ -151,12 +160,15 @@ impl World {
         self.must(&Command::SetBudget { budget: None })?;
         let pools: Vec<PoolName> = self.engine.pools().map(|pool| pool.name.clone()).collect();
         for pool in pools {
-            self.must(&Command::LimitPool { pool, limit: 3 })?;
+            self.must(&Command::LimitPool { pool: pool.clone(), limit: 3 })?;
+            self.must(&Command::BoundPool { pool, bounds: PoolBounds::default() })?;
         }
+        self.must(&Command::SetPilot { tasks: None })?;
         for _ in 0..self.healed_steps_max() {
             if self.grants.is_empty() && self.engine.settlement(self.time()).is_some() {
                 self.must(&Command::Settle)?;
                 self.ended_well()?;
+                self.came_to = Some(self.state());
                 return self.after_the_end();
             }
             self.healed_step()?;

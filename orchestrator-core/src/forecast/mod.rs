@@ -4,9 +4,13 @@
 //! engine run to their end in virtual time, with stages that take about as long, cost about as much
 //! and fail about as often as one assumes, and says what most of them came to.
 
+mod measure;
+
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
+pub use self::measure::Projection;
 use crate::command::{Answer, Command, StageReport};
 use crate::engine::Engine;
 use crate::id::{CommandId, FencingToken, OwnerId, TaskNo};
@@ -55,6 +59,7 @@ impl Plan {
             let most = stages.iter().map(|stage| stage.cap.0).max().unwrap_or(0);
             let spare = most.saturating_mul(u64::from(rules.dispatches_spare));
             let spend = Usd(pass.0.saturating_mul(attempts).saturating_add(spare));
+            let spend = task.budget.map_or(spend, |budget| spend.min(budget));
             bounds.dispatches = bounds.dispatches.saturating_add(u64::from(dispatches));
             bounds.spend = bounds.spend.plus(spend);
         }
@@ -69,6 +74,8 @@ impl Plan {
 pub struct Assumptions {
     /// How long a run stage takes, where its task has no estimate.
     pub run: Duration,
+    /// How long a run stage takes in thousandths of its estimate, where its task has one.
+    pub estimate_per_mille: u32,
     /// How long the verify command takes.
     pub verify: Duration,
     /// How long a review takes.
@@ -89,6 +96,7 @@ impl Default for Assumptions {
     fn default() -> Self {
         Self {
             run: Duration::from_secs(15 * 60),
+            estimate_per_mille: 1_000,
             verify: Duration::from_secs(60),
             review: Duration::from_secs(4 * 60),
             integrate: Duration::from_secs(30),
@@ -124,7 +132,8 @@ pub struct Forecast {
 }
 
 impl Engine {
-    /// Simulates the rest of the run, as if it were resumed now; changes nothing. `None` before the
+    /// Simulates the rest of the run, as if it were resumed now and without its pilot; changes
+    /// nothing. `None` before the
     /// run is created, and for no samples.
     ///
     /// Costs about as much as driving the engine through the rest of the run for each sample.
@@ -141,6 +150,36 @@ impl Engine {
             left.push(run.counts.total() - run.counts.done);
         }
         Some(Forecast { makespan: spread(times)?, cost: spread(costs)?, left: spread(left)? })
+    }
+}
+
+impl Forecast {
+    /// Whether the rest of the run will probably keep within a time and an amount: nine of ten runs
+    /// that were drawn do.
+    #[must_use]
+    pub fn is_within(&self, makespan: Option<Duration>, cost: Option<Usd>) -> bool {
+        makespan.is_none_or(|max| self.makespan.high <= max)
+            && cost.is_none_or(|max| self.cost.high <= max)
+    }
+}
+
+impl fmt::Display for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let minutes = |time: Duration| time.as_secs().div_ceil(60);
+        let Self { makespan, cost, left } = self;
+        write!(
+            f,
+            "{} minutes ({} to {}), {} ({} to {}), {} tasks left undone ({} to {})",
+            minutes(makespan.middle),
+            minutes(makespan.low),
+            minutes(makespan.high),
+            cost.middle,
+            cost.low,
+            cost.high,
+            left.middle,
+            left.low,
+            left.high,
+        )
     }
 }
 
@@ -182,6 +221,7 @@ impl<'a> Drawn<'a> {
                 drawn.tell(&opening);
             }
         }
+        drawn.tell(&Command::SetPilot { tasks: None });
         drawn.tell(&Command::Resume { actor: "forecast".to_owned() });
         let held: Vec<TaskRecord> = drawn.engine.held().collect();
         for record in held {
@@ -283,7 +323,11 @@ impl<'a> Drawn<'a> {
         let (kind, timeout) = (spec.kind, spec.timeout);
         let estimate = self.engine.name(task).and_then(|name| self.engine.spec(name)?.estimate);
         let about = match kind {
-            StageKind::Run => estimate.unwrap_or(self.assumed.run),
+            StageKind::Run => estimate.map_or(self.assumed.run, |estimate| {
+                let millis = crate::time::millis(estimate) / 1_000;
+                let scaled = millis.saturating_mul(u64::from(self.assumed.estimate_per_mille));
+                Duration::from_millis(scaled)
+            }),
             StageKind::Verify | StageKind::Gate => self.assumed.verify,
             StageKind::Review => self.assumed.review,
             StageKind::Integrate => self.assumed.integrate,
@@ -385,6 +429,56 @@ mod tests {
         assert!(hard.makespan.middle > many.makespan.middle, "{hard:?}");
         assert!(hard.cost.middle > many.cost.middle && hard.left.high > 0, "{hard:?}");
         assert_eq!(many.left.high, 0);
+    }
+
+    #[test]
+    fn what_the_first_stages_came_to_is_what_the_rest_is_measured_by() {
+        let mut engine = engine(chain(3, 1, false));
+        let log = |engine: &mut Engine, now: u64, command: &Command| {
+            let id = CommandId::parse("c").unwrap();
+            engine.submit(Timestamp(now), &id, command).unwrap();
+            let events = engine.batch().map(|commit| commit.events).unwrap_or_default();
+            engine.accept();
+            let seq = crate::id::Seq(0);
+            let stored = events.into_iter().map(|event| crate::event::StoredEvent { seq, event });
+            stored.collect::<Vec<_>>()
+        };
+        let open = opening(&engine, owner());
+        let mut events = log(&mut engine, 0, &open);
+        let mut now = 0;
+        // The run stage takes a third of its estimate, and half of what was set aside; the verify
+        // command rejects once of two times.
+        let took = [(200_000, false), (10_000, true), (200_000, false), (30_000, false)];
+        for (millis, is_rejected) in took {
+            events.extend(log(&mut engine, now, &Command::Claim { owner: owner().id }));
+            let task = TaskNo(0);
+            let grant = engine.grant(task).unwrap();
+            let outcome = if is_rejected {
+                Outcome::Rejected { feedback: "no".to_owned(), restart: Restart::OnCandidate }
+            } else {
+                Outcome::Passed
+            };
+            let mut report = grant.report(engine.id().clone(), outcome);
+            report.cost = Cost::Known(Usd(grant.cap.0 / 2));
+            now += millis;
+            events.extend(log(&mut engine, now, &Command::Report(Box::new(report))));
+        }
+        let measured = Assumptions::default().measured(&engine, &events);
+        let expected = Assumptions {
+            run: Duration::from_secs(200),
+            estimate_per_mille: 333,
+            verify: Duration::from_secs(20),
+            rejected_per_mille: 500,
+            spent_per_mille: 500,
+            ..Assumptions::default()
+        };
+        assert_eq!(measured, expected);
+        let before = engine.forecast(Timestamp(now), &Assumptions::default()).unwrap();
+        let after = engine.forecast(Timestamp(now), &measured).unwrap();
+        assert!(after.makespan.middle < before.makespan.middle, "{after} {before}");
+        assert!(after.cost.middle > before.cost.middle, "{after} {before}");
+        assert!(after.is_within(None, None) && after.is_within(Some(after.makespan.high), None));
+        assert!(!after.is_within(None, Some(Usd(after.cost.high.0 - 1))));
     }
 
     #[test]

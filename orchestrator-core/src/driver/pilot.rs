@@ -1,0 +1,99 @@
+//! What becomes of a run whose pilot is through.
+
+use std::time::Duration;
+
+use tracing::info;
+
+use super::ledger::Ledger;
+use super::{Orchestrator, RunError, opening};
+use crate::engine::Engine;
+use crate::event::StoredEvent;
+use crate::forecast::{Assumptions, Projection};
+use crate::id::{RunId, Seq};
+use crate::money::Usd;
+use crate::port::Store;
+use crate::time::Timestamp;
+
+/// Events that are read at once.
+const EVENTS_AT_ONCE: usize = 1_000;
+/// Most tasks that are drawn for a projection, over all samples: it takes a few seconds then.
+const TASKS_DRAWN_MAX: u32 = 400_000;
+
+/// A pilot, and when its run goes on by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PilotRule {
+    /// How many tasks are begun before the run is judged by them.
+    pub tasks: u32,
+    /// The longest that the rest may take.
+    pub makespan_max: Option<Duration>,
+    /// The most that the rest may cost.
+    pub cost_max: Option<Usd>,
+    /// What holds where the pilot shows nothing.
+    pub assumed: Assumptions,
+}
+
+impl PilotRule {
+    /// A pilot of so many tasks, after which a person decides.
+    #[must_use]
+    pub fn new(tasks: u32) -> Self {
+        let assumed = Assumptions::default();
+        Self { tasks, makespan_max: None, cost_max: None, assumed }
+    }
+
+    /// Whether the run goes on by itself: it has bounds, and will probably keep them.
+    pub(super) fn goes_on(&self, projection: &Projection) -> bool {
+        let has_bounds = self.makespan_max.is_some() || self.cost_max.is_some();
+        has_bounds && projection.forecast.is_within(self.makespan_max, self.cost_max)
+    }
+}
+
+/// What the tasks of a run that ended came to, and what that says of the rest.
+async fn projection(
+    (engine, now): (&Engine, Timestamp),
+    store: &dyn Store,
+    run: &RunId,
+    assumed: Assumptions,
+) -> Result<Option<Projection>, RunError> {
+    let mut log: Vec<StoredEvent> = Vec::new();
+    loop {
+        let after = log.last().map_or(Seq(0), |last| last.seq);
+        let page = store.events(run, after, EVENTS_AT_ONCE).await?;
+        let is_last = page.len() < EVENTS_AT_ONCE;
+        log.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    let mut measured = assumed.measured(engine, &log);
+    let tasks = engine.run().map_or(0, |run| run.counts.total());
+    let samples_max = TASKS_DRAWN_MAX.checked_div(tasks).unwrap_or(u32::MAX).max(1);
+    measured.samples = measured.samples.min(samples_max);
+    let forecast = engine.forecast(now, &measured);
+    Ok(forecast.map(|forecast| Projection { measured, forecast }))
+}
+
+impl Ledger {
+    /// Whether the run, whose pilot is through, goes on by itself: by what word.
+    pub(super) async fn goes_on(&self, rule: &PilotRule) -> Result<Option<String>, RunError> {
+        let (engine, now) = (&self.engine, self.now());
+        let assumed = rule.assumed.clone();
+        let known = projection((engine, now), &*self.store, engine.id(), assumed).await?;
+        let Some(known) = known else { return Ok(None) };
+        let goes_on = rule.goes_on(&known);
+        info!(forecast = %known.forecast, goes_on, "the pilot is through");
+        Ok(goes_on.then(|| format!("the pilot: {} to go", known.forecast)))
+    }
+}
+
+impl Orchestrator {
+    /// What the tasks that ended so far came to, and what that says of the rest of the run: what a
+    /// person looks at when the run has parked after its pilot. `None` when there is no such run.
+    ///
+    /// # Errors
+    /// [`RunError`] when the store does not answer.
+    pub async fn projection(&self, assumed: Assumptions) -> Result<Option<Projection>, RunError> {
+        let ledger = opening::load(&self.ports, &self.config).await?.0;
+        let of = (&ledger.engine, ledger.now());
+        projection(of, &*ledger.store, &self.config.run, assumed).await
+    }
+}

@@ -1,0 +1,122 @@
+//! What the stages of tasks may spend, and what is held back: budgets, back-pressure, the pilot.
+
+use super::Engine;
+use super::draft::Draft;
+use super::index::Class;
+use crate::budget::allowance;
+use crate::command::Command;
+use crate::event::EventKind;
+use crate::id::{PoolName, TaskNo};
+use crate::money::Usd;
+use crate::mutant::{Mutant, is_on};
+use crate::record::{PoolBounds, RunRecord};
+
+impl Engine {
+    /// Decides what holds the run and its pools back; what is so already is no event.
+    pub(super) fn decide_bounds(&self, draft: &mut Draft, run: &RunRecord, command: &Command) {
+        let known = |pool: &PoolName| self.pools.by_name(pool);
+        if let Command::LimitPool { pool, limit } = command {
+            if known(pool).is_none_or(|known| known.limit != *limit) {
+                draft.push(EventKind::PoolLimited { pool: pool.clone(), limit: *limit });
+            }
+        } else if let Command::ClosePool { pool, until } = command {
+            let closed = known(pool).and_then(|known| known.closed_until);
+            if *until > draft.now && closed < Some(*until) {
+                draft.push(EventKind::PoolClosed { pool: pool.clone(), until: *until });
+            }
+        } else if let Command::BoundPool { pool, bounds } = command {
+            if known(pool).is_none_or(|known| known.bounds != *bounds) {
+                draft.push(EventKind::PoolBounded { pool: pool.clone(), bounds: *bounds });
+            }
+        } else if let Command::SetPilot { tasks } = command {
+            if run.pilot != *tasks {
+                draft.push(EventKind::PilotSet { tasks: *tasks });
+            }
+        } else if let Command::SetBudget { budget } = command
+            && run.budget != *budget
+        {
+            draft.push(EventKind::BudgetSet { budget: *budget });
+        }
+    }
+
+    /// What the budgets of the run and of pools leave for a stage of this class; `None` when one of
+    /// them does not cover it.
+    pub(super) fn allowance(&self, run: &RunRecord, class: &Class) -> Option<Usd> {
+        let unseen = is_on(Mutant::BudgetForgetsReservations);
+        let reserved = if unseen { Usd::ZERO } else { run.reserved };
+        let mut least = allowance(run.budget, run.spent.plus(reserved), class.cap)?;
+        for (pool, _) in &class.needs {
+            least = least.min(self.allowance_of(*pool, class.cap)?);
+        }
+        Some(least)
+    }
+
+    /// What a pool's budget leaves for a stage with this cap.
+    pub(super) fn allowance_of(&self, pool: u32, cap: Usd) -> Option<Usd> {
+        let record = self.pools.get(pool)?;
+        let gone = record.spent.plus(self.index.used(pool).reserved);
+        allowance(record.bounds.budget, gone, cap)
+    }
+
+    /// What is set aside for the stage of a task of this class.
+    pub(super) fn reservation(&self, run: &RunRecord, class: &Class, number: u32) -> Option<Usd> {
+        let shared = self.allowance(run, class)?;
+        let spent = self.table.view(number).spent();
+        Some(shared.min(allowance(self.specs.budget(number), spent, class.cap)?))
+    }
+
+    /// Whether the task's own budget does not cover its stage. It has no lease.
+    pub(super) fn is_overdrawn(&self, number: u32, class: u32) -> bool {
+        let Some(budget) = self.specs.budget(number) else { return false };
+        let cap = self.index.classes[class as usize].cap;
+        let spent = self.table.view(number).spent();
+        let unseen = is_on(Mutant::OverdrawnTaskGoesOn);
+        allowance(Some(budget), spent, cap).is_none() && !unseen
+    }
+
+    /// Whether nothing of this class is begun for now: more is under way than is finished, or the
+    /// pilot is.
+    pub(super) fn is_held_back(&self, run: &RunRecord, class: &Class) -> bool {
+        class.is_fresh && (self.is_pilot_full(run) || self.pressed(class).is_some())
+    }
+
+    /// Whether as many tasks were begun as the pilot has.
+    pub(super) fn is_pilot_full(&self, run: &RunRecord) -> bool {
+        run.pilot.is_some_and(|tasks| self.index.begun >= tasks) && !is_on(Mutant::PilotNeverEnds)
+    }
+
+    /// A pool that begins nothing of this class, as enough that it began is in flight: the pool, how
+    /// many tasks those are, and how many may be.
+    pub(super) fn pressed(&self, class: &Class) -> Option<(u32, u32, u32)> {
+        class.needs.iter().find_map(|(pool, _)| {
+            let max = self.pools.get(*pool)?.bounds.in_flight_max?;
+            let in_flight = self.index.used(*pool).in_flight;
+            (in_flight >= max).then_some((*pool, in_flight, max))
+        })
+    }
+
+    /// Gives a pool these bounds. One that has no budget any more, and gets one again, starts anew.
+    pub(super) fn bound_pool(&mut self, pool: &PoolName, bounds: PoolBounds) {
+        self.change_pool(pool, |record| {
+            record.bounds = bounds;
+            if bounds.budget.is_none() {
+                record.spent = Usd::ZERO;
+            }
+        });
+    }
+
+    /// Books what a stage of a task cost to the pools that it took permits of.
+    pub(super) fn book_to_pools(&mut self, task: TaskNo, cost: Usd) {
+        if cost == Usd::ZERO || !self.has(task) || is_on(Mutant::PoolSpendUnbooked) {
+            return;
+        }
+        let Some(class) = self.class(task.0) else { return };
+        let has_budget =
+            |pool: &u32| self.pools.get(*pool).is_some_and(|record| record.bounds.budget.is_some());
+        let pools = class.needs.iter().map(|(pool, _)| *pool).filter(has_budget);
+        let pools: Vec<_> = pools.map(|pool| self.pools.name(pool).clone()).collect();
+        for pool in pools {
+            self.change_pool(&pool, |record| record.spent = record.spent.plus(cost));
+        }
+    }
+}
