@@ -273,10 +273,8 @@ impl Asked {
             Class::Success | Class::Suspicious(_) | Class::Unstructured => {
                 let open = &question.rounds.open;
                 let diff = &question.change.diff;
-                if finish.structured.is_none() && verdict::is_quoted(&finish.text, diff) {
-                    return Answered::Unreadable(VerdictError::Quoted);
-                }
-                match verdict::parse_again(finish.structured.as_ref(), &finish.text, open) {
+                let structured = finish.structured.as_ref();
+                match verdict::parse_about(diff, structured, &finish.text, open) {
                     Ok(judgement) => Answered::Ended(Ok(judgement)),
                     Err(error) => Answered::Unreadable(error),
                 }

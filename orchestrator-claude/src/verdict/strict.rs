@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 /// A JSON value in which no object has a key twice, at any depth.
 ///
 /// Of two equal keys `serde_json` keeps the last without a word, and another reader the first.
-pub(super) struct Strict(pub(super) Value);
+pub(crate) struct Strict(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Strict {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -10,10 +10,12 @@ mod fields;
 use std::collections::BTreeMap;
 
 use orchestrator_core::{Cost, SessionId, Usd};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use self::fields::{flag, integer, map, text, wall_seconds};
 use crate::agent::{Denial, Event, Prices, RateLimit, Retry, Tokens, ToolUse, Usage, Window};
+use crate::verdict::Strict;
 
 /// Most denials that are kept of one run.
 const DENIALS_MAX: usize = 64;
@@ -104,7 +106,7 @@ impl Transcript {
             Some("system") => self.system(&event),
             Some("assistant") => self.assistant(&event),
             Some("rate_limit_event") => self.rate_limit(&event).into_iter().collect(),
-            Some("result") => self.result(&event),
+            Some("result") => self.result(&event, structured(line)),
             _ => Vec::new(),
         };
         if events.is_empty() {
@@ -172,7 +174,7 @@ impl Transcript {
         Some(Event::Limit(limit))
     }
 
-    fn result(&mut self, event: &Map<String, Value>) -> Vec<Event> {
+    fn result(&mut self, event: &Map<String, Value>, structured: Option<Value>) -> Vec<Event> {
         self.finals = self.finals.saturating_add(1);
         self.costs.result(event);
         let mut events = self.deny(event);
@@ -188,7 +190,7 @@ impl Transcript {
             terminal_reason: owned("terminal_reason"),
             result: owned("result"),
             errors: errors.filter_map(|error| error.as_str().map(str::to_owned)).collect(),
-            structured: event.get("structured_output").filter(|value| !value.is_null()).cloned(),
+            structured,
             turns: integer(event, "num_turns"),
             duration_ms: integer(event, "duration_ms"),
             duration_api_ms: integer(event, "duration_api_ms"),
@@ -292,6 +294,20 @@ impl Transcript {
     #[must_use]
     pub fn tokens(&self) -> Tokens {
         self.costs.tokens()
+    }
+}
+
+/// The answer in the form that was asked for. One in which a key stands twice says two things: what
+/// is wrong with it takes its place, which is of no form that is asked for.
+fn structured(line: &[u8]) -> Option<Value> {
+    #[derive(Deserialize)]
+    struct Line {
+        #[serde(default)]
+        structured_output: Option<Strict>,
+    }
+    match serde_json::from_slice::<Line>(line) {
+        Ok(line) => line.structured_output.map(|Strict(value)| value).filter(|it| !it.is_null()),
+        Err(err) => Some(Value::String(err.to_string())),
     }
 }
 
