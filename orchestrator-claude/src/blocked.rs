@@ -1,13 +1,14 @@
 //! `BLOCKED.md`: what an agent writes instead of asking.
 //!
-//! It is looked for once the agent's processes are gone. It counts when it was made or changed in
-//! this attempt, links are not followed, and one that cannot be read counts too: losing a question
-//! is worse than asking a person for nothing. It never stays in the workspace, where it would become
-//! part of the change; a copy goes to the logs of the stage.
+//! It is looked for once the agent's processes are gone. It counts when it was made or says something
+//! else than before this attempt, links are not followed, and one that cannot be read counts too:
+//! losing a question is worse than asking a person for nothing. It never stays in the workspace,
+//! where it would become part of the change; a copy goes to the logs of the stage, and what the
+//! repository has in its place is put back.
 
-use std::fs::{self, Metadata};
-use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -19,41 +20,57 @@ pub const QUESTION_BYTES_MAX: u64 = 16 * 1024;
 
 /// Where the state before an attempt is noted, in the directory beside the workspace.
 const NOTE_NAME: &str = "blocked-before.json";
+/// Where a file of the repository is kept meanwhile, in the same directory.
+const KEPT_NAME: &str = "blocked-before.md";
 
 /// The file as it was before an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
     file: PathBuf,
-    note: PathBuf,
+    kept: PathBuf,
     before: Before,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Before {
+struct Note {
     attempt: u32,
-    stamp: Option<Stamp>,
-    /// What it said, so that a file of the repository is put back.
-    text: Option<Vec<u8>>,
+    before: Before,
 }
 
-/// What tells one state of a file from another; the kernel keeps the time of change, and no program
-/// sets it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-struct Stamp {
-    inode: u64,
-    bytes: u64,
-    changed_s: i64,
-    changed_ns: i64,
+/// What stood there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Before {
+    Nothing,
+    /// A file, of which a copy is kept.
+    File,
+    Link {
+        to: PathBuf,
+    },
+    /// A directory or something rarer, which is not put back.
+    Other {
+        inode: u64,
+    },
 }
 
-impl Stamp {
-    fn of(meta: &Metadata) -> Self {
-        Self {
-            inode: meta.ino(),
-            bytes: meta.len(),
-            changed_s: meta.ctime(),
-            changed_ns: meta.ctime_nsec(),
+impl Before {
+    /// Notes what stands there, and keeps a copy of a file.
+    fn of(file: &Path, kept: &Path) -> io::Result<Self> {
+        let meta = match fs::symlink_metadata(file) {
+            Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(Self::Nothing),
+            meta => meta?,
+        };
+        if meta.is_symlink() {
+            return Ok(Self::Link { to: fs::read_link(file)? });
         }
+        if !meta.is_file() {
+            return Ok(Self::Other { inode: meta.ino() });
+        }
+        // The one of an earlier attempt may be read-only.
+        match fs::remove_file(kept) {
+            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+            _ => fs::copy(file, kept)?,
+        };
+        Ok(Self::File)
     }
 }
 
@@ -62,21 +79,18 @@ impl Watch {
     /// note of its beginning holds.
     ///
     /// # Errors
-    /// When the note cannot be written.
+    /// When the note cannot be written, or a file that is there cannot be kept.
     pub fn begin(workspace: &Path, aside: &Path, attempt: u32) -> io::Result<Self> {
         let file = workspace.join(FILE_NAME);
-        let note = aside.join(NOTE_NAME);
-        let noted = fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        if let Some(before) = noted.filter(|before: &Before| before.attempt == attempt) {
-            return Ok(Self { file, note, before });
+        let [path, kept] = [NOTE_NAME, KEPT_NAME].map(|name| aside.join(name));
+        let noted = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(note) = noted.filter(|note: &Note| note.attempt == attempt) {
+            return Ok(Self { file, kept, before: note.before });
         }
-        let meta = fs::symlink_metadata(&file).ok();
-        let text = meta.as_ref().and_then(|meta| read(&file, meta).ok());
-        let text = text.filter(|text| text.len() as u64 <= QUESTION_BYTES_MAX);
-        let before = Before { attempt, stamp: meta.as_ref().map(Stamp::of), text };
         fs::create_dir_all(aside)?;
-        fs::write(&note, serde_json::to_vec(&before)?)?;
-        Ok(Self { file, note, before })
+        let note = Note { attempt, before: Before::of(&file, &kept)? };
+        fs::write(&path, serde_json::to_vec(&note)?)?;
+        Ok(Self { file, kept, before: note.before })
     }
 
     /// The question, if the attempt left one; takes the file out of the workspace, and puts a copy
@@ -84,13 +98,18 @@ impl Watch {
     #[must_use]
     pub fn take(&self, keep: &Path) -> Option<String> {
         let meta = match fs::symlink_metadata(&self.file) {
-            Ok(meta) if Some(Stamp::of(&meta)) == self.before.stamp => return None,
             Ok(meta) => meta,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return None,
             Err(err) => return Some(unreadable(&err)),
         };
+        // What cannot be compared counts as changed.
+        if self.is_as_before(&meta).unwrap_or(false) {
+            return None;
+        }
         let text = read(&self.file, &meta);
-        let put_away = self.put_away(&meta, text.as_deref().unwrap_or_default(), keep);
+        let put_away = self
+            .put_away(&meta, text.as_deref().unwrap_or_default(), keep)
+            .and_then(|()| self.put_back());
         let mut question = match text {
             Ok(text) => worded(&text),
             Err(err) => unreadable(&err),
@@ -103,31 +122,74 @@ impl Watch {
         Some(question)
     }
 
+    /// Whether it says what it said before; one that does gets its mode back.
+    fn is_as_before(&self, meta: &Metadata) -> io::Result<bool> {
+        match &self.before {
+            Before::Nothing => Ok(false),
+            Before::File if !meta.is_file() => Ok(false),
+            Before::File => {
+                let kept = fs::metadata(&self.kept)?;
+                let is_same = meta.len() == kept.len() && is_same(&self.file, &self.kept)?;
+                if is_same && meta.mode() != kept.mode() {
+                    fs::set_permissions(&self.file, kept.permissions())?;
+                }
+                Ok(is_same)
+            }
+            Before::Link { to } => Ok(meta.is_symlink() && fs::read_link(&self.file)? == *to),
+            Before::Other { inode } => Ok(meta.ino() == *inode),
+        }
+    }
+
     fn put_away(&self, meta: &Metadata, text: &[u8], keep: &Path) -> io::Result<()> {
         let copy = keep.join(FILE_NAME);
         if meta.is_dir() {
             return fs::rename(&self.file, copy);
         }
+        if is_linked(meta) {
+            // It may be a file that is none of the agent's business, nor of the logs.
+            return fs::remove_file(&self.file);
+        }
         if meta.is_file() && meta.len() > QUESTION_BYTES_MAX {
             // Moved where that is possible: a copy of a very long one might fill the disk.
             if fs::rename(&self.file, &copy).is_ok() {
-                return self.put_back();
+                return Ok(());
             }
             fs::copy(&self.file, copy)?;
         } else if meta.is_file() {
             fs::write(copy, text)?;
         }
-        fs::remove_file(&self.file)?;
-        self.put_back()
+        fs::remove_file(&self.file)
     }
 
-    /// Puts back a file of the repository.
+    /// Puts back what the repository has there.
     fn put_back(&self) -> io::Result<()> {
-        let Some(text) = &self.before.text else { return Ok(()) };
-        fs::write(&self.file, text)?;
-        // What is put back is no change of the attempt.
-        let stamp = Some(Stamp::of(&fs::symlink_metadata(&self.file)?));
-        fs::write(&self.note, serde_json::to_vec(&Before { stamp, ..self.before.clone() })?)
+        match &self.before {
+            Before::File => fs::copy(&self.kept, &self.file).map(|_| ()),
+            Before::Link { to } => symlink(to, &self.file),
+            Before::Nothing | Before::Other { .. } => Ok(()),
+        }
+    }
+}
+
+/// Whether a file has another name, which may be anywhere.
+fn is_linked(meta: &Metadata) -> bool {
+    meta.is_file() && meta.nlink() > 1
+}
+
+/// Whether two files of one length hold the same.
+fn is_same(one: &Path, two: &Path) -> io::Result<bool> {
+    let [mut one, mut two] = [BufReader::new(File::open(one)?), BufReader::new(File::open(two)?)];
+    loop {
+        let (left, right) = (one.fill_buf()?, two.fill_buf()?);
+        let common = left.len().min(right.len());
+        if common == 0 {
+            return Ok(left.len() == right.len());
+        }
+        if left[..common] != right[..common] {
+            return Ok(false);
+        }
+        one.consume(common);
+        two.consume(common);
     }
 }
 
@@ -136,7 +198,10 @@ fn read(path: &Path, meta: &Metadata) -> io::Result<Vec<u8>> {
     if !meta.is_file() {
         return Err(io::Error::other("it is no regular file"));
     }
-    let file = fs::File::open(path)?;
+    if is_linked(meta) {
+        return Err(io::Error::other("it is a link to another file"));
+    }
+    let file = File::open(path)?;
     let opened = file.metadata()?;
     if (opened.dev(), opened.ino()) != (meta.dev(), meta.ino()) {
         return Err(io::Error::other("it is another file by now"));
@@ -166,7 +231,7 @@ fn unreadable(err: &io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
 
@@ -220,6 +285,70 @@ mod tests {
         assert_eq!(watch.take(&place.keep).as_deref(), Some("a question"));
         assert_eq!(fs::read_to_string(place.file()).unwrap(), "of the repository");
         assert_eq!(place.begin(1).take(&place.keep), None);
+    }
+
+    #[test]
+    fn a_file_of_the_repository_that_says_the_same_is_no_question() {
+        let place = Place::new();
+        fs::write(place.file(), "of the repository").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        let before = mode(&place.file());
+        let watch = place.begin(1);
+        fs::write(place.file(), "of the repository").unwrap();
+        assert_eq!(watch.take(&place.keep), None);
+        fs::set_permissions(place.file(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(watch.take(&place.keep), None);
+        assert_eq!(mode(&place.file()), before);
+        fs::remove_file(place.file()).unwrap();
+        fs::write(place.file(), "of the repository").unwrap();
+        assert_eq!(watch.take(&place.keep), None);
+        fs::write(place.file(), "of the repositorY").unwrap();
+        assert_eq!(watch.take(&place.keep).as_deref(), Some("of the repositorY"));
+        assert_eq!(watch.take(&place.keep), None);
+    }
+
+    #[test]
+    fn what_the_repository_has_there_is_put_back_whatever_it_is_and_was_put_in_its_place() {
+        let long = "x".repeat(20_000);
+        for attempt in [1, 2] {
+            let place = Place::new();
+            fs::write(place.file(), &long).unwrap();
+            fs::set_permissions(place.file(), fs::Permissions::from_mode(0o555)).unwrap();
+            let _first = place.begin(1);
+            let watch = place.begin(attempt);
+            fs::remove_file(place.file()).unwrap();
+            fs::write(place.file(), "a question").unwrap();
+            assert_eq!(watch.take(&place.keep).as_deref(), Some("a question"));
+            assert_eq!(fs::read_to_string(place.file()).unwrap(), long);
+            assert_eq!(fs::metadata(place.file()).unwrap().mode() & 0o777, 0o555);
+
+            fs::remove_file(place.file()).unwrap();
+            fs::remove_file(place.keep.join(FILE_NAME)).unwrap();
+            fs::create_dir(place.file()).unwrap();
+            assert!(watch.take(&place.keep).unwrap().contains("no regular file"));
+            assert_eq!(fs::read_to_string(place.file()).unwrap(), long);
+        }
+        let place = Place::new();
+        symlink("README", place.file()).unwrap();
+        let watch = place.begin(1);
+        assert_eq!(watch.take(&place.keep), None);
+        fs::remove_file(place.file()).unwrap();
+        fs::write(place.file(), "a question").unwrap();
+        assert_eq!(watch.take(&place.keep).as_deref(), Some("a question"));
+        assert_eq!(fs::read_link(place.file()).unwrap(), Path::new("README"));
+    }
+
+    #[test]
+    fn another_name_of_a_file_elsewhere_is_not_read_as_a_question() {
+        let place = Place::new();
+        let secret = place.aside.join("secret");
+        fs::write(&secret, "secret").unwrap();
+        let watch = place.begin(1);
+        fs::hard_link(&secret, place.file()).unwrap();
+        let question = watch.take(&place.keep).unwrap();
+        assert!(question.contains("link") && !question.contains("secret"), "{question}");
+        assert!(secret.exists() && !place.file().exists());
+        assert!(!place.keep.join(FILE_NAME).exists());
     }
 
     #[test]
