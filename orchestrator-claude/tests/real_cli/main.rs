@@ -139,8 +139,15 @@ async fn a_question_is_asked_by_a_file() {
 async fn pushes_and_forced_removals_are_stopped_however_they_are_spelt() {
     let bash =
         |command: &str| Reply::tool("Bash", json!({ "command": command, "description": "d" }));
-    let commands =
-        ["git push", "git -C . push", "sh -c 'git push'", "rm -r -f keep", "curl localhost"];
+    let commands = [
+        "git push",
+        "git -C . push",
+        "sh -c 'git push'",
+        "git \\\n -C . \\\n push",
+        "rm -r -f keep",
+        "rm -r 'no;such' -f keep",
+        "curl localhost",
+    ];
     let mut rules: Vec<Rule> =
         (0..).zip(commands).map(|(turn, command)| Rule::new(bash(command)).turn(turn)).collect();
     rules.push(Rule::new(Reply::text("Done.")));
@@ -151,8 +158,32 @@ async fn pushes_and_forced_removals_are_stopped_however_they_are_spelt() {
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(place.file("keep").exists());
     let last = api.requests().last().unwrap().body["messages"].to_string();
-    assert_eq!(last.matches("blocked by policy").count(), 4, "{last}");
+    assert_eq!(last.matches("blocked by policy").count(), 6, "{last}");
     assert_eq!(last.matches("has been denied").count(), 1, "{last}");
+}
+
+#[tokio::test]
+async fn an_agent_cannot_switch_off_what_looks_at_its_commands() {
+    let bash =
+        |command: &str| Reply::tool("Bash", json!({ "command": command, "description": "d" }));
+    let off = "mkdir -p $CLAUDE_CONFIG_DIR && echo '{\"disableAllHooks\":true}' > \
+               $CLAUDE_CONFIG_DIR/settings.json && touch off";
+    let rules = vec![
+        Rule::new(bash(off)).turn(0),
+        Rule::new(Reply::text("Done.")).turn(1),
+        Rule::new(bash("git -C . push; touch pushed")).turn(2),
+        Rule::new(Reply::text("Done again.")),
+    ];
+    let Some((mut place, api, mut config)) = set_up(StageKind::Run, "off", rules) else { return };
+    config.policy = Policy::sandboxed();
+    let runner = ClaudeRunner::new(config);
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    assert!(place.file("off").exists(), "{:?}", api.requests().last());
+    place.next_attempt("again");
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    let last = api.requests().last().unwrap().body["messages"].to_string();
+    assert_eq!(last.matches("blocked by policy").count(), 1, "{last}");
+    assert!(!place.file("pushed").exists());
 }
 
 #[tokio::test]

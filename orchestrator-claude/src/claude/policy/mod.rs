@@ -200,6 +200,8 @@ impl Policy {
             let command = format!("/bin/sh {}", quoted(&guard.to_string_lossy()));
             let hook = json!({ "type": "command", "command": command, "timeout": 10 });
             settings["hooks"] = json!({ "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }] });
+            // Else the agent may switch it off, by a file in its own configuration directory.
+            settings["disableAllHooks"] = json!(false);
         }
         settings
     }
@@ -254,61 +256,119 @@ mod tests {
         child.wait().unwrap().code()
     }
 
+    const STOPPED: &[&str] = &[
+        "git push",
+        "git -C . push origin main",
+        "git --git-dir=.git push",
+        "sh -c 'git push'",
+        "bash -c \"git push\"",
+        "cd x && git\tpush",
+        "true;git push",
+        "echo a\ngit push --force",
+        "git \"push\"",
+        "rm -rf target",
+        "rm -r -f target",
+        "rm -f a -R b",
+        "rm --recursive --force x",
+        "sh -c 'rm -fr x'",
+        "echo a\nrm -rf x",
+        "g\\it pu\\sh",
+        "git pu''sh",
+        "\"git\" push",
+        "/usr/bin/git push",
+        "env X=1 git push",
+        "command git -c a=b push",
+        "bash -lc 'cd x && git -C y push'",
+        "eval \"git push\"",
+        "xargs git push < x",
+        "$(git push)",
+        "git send-pack origin",
+        "\\rm -rf x",
+        "/bin/rm -fR x",
+        "rm x -r y -f",
+        "rm '-rf' x",
+        "find . -name x -exec rm -rf {} +",
+        "find src -name '*.rs' -delete",
+        "find -delete",
+        "find src \\\n -type f \\\n -delete",
+        "git \\\n -C . \\\n push origin main",
+        "git pu\\\nsh",
+        "git -c http.extraHeader='A: b; c' push",
+        "git -c credential.helper='!f() { echo x; }; f' push",
+        "git -c alias.p=push p",
+        "git --config-env=Alias.p=P p",
+        "git config alias.p push",
+        "git 2>&1 push",
+        "git 2> 'a b' push",
+        "git -C $(git rev-parse --show-toplevel) push",
+        "git -C `pwd` push",
+        "git $'push'",
+        "git subtree push origin main",
+        "rm -r \\\n -f keep",
+        "rm -r 'no;such' -f keep",
+        "rm --recursive --forc keep",
+        "rm -r x >/dev/null 2>&1 -f",
+        "rm -{r,f} x",
+        "eval git 'push'",
+        "echo \"$(cd a; git \"-C\" . push)\"",
+        "sh <<'E O F'\nit's\nE O F\ngit -C 'a;b' push",
+        "sh <<-E; echo it\n\tgit push\n\tE",
+        "echo it # isn't\ngit -C 'a;b' push",
+        "python3 -c \"import os; os.system('git push')\"",
+    ];
+    const LET_THROUGH: &[&str] = &[
+        "cargo test",
+        "git status",
+        "git diff | grep push_back",
+        "git log; echo push",
+        "rm a.txt",
+        "rm -f a.txt",
+        "rm -r dir",
+        "grep -rf patterns src",
+        "cargo run -- pushes",
+        "npm run format -rf",
+        "git status --short # nothing to pu-sh",
+        "find . -name delete",
+        "cat src/push.rs; git diff src/push.rs",
+        "cargo test perform -- -r",
+        "git log --grep push",
+        "git stash push",
+        "git show HEAD:push",
+        "rm -r x; rm -f y",
+        "rm -r x 2>&1 | grep -f y",
+        "rm -- -rf",
+        "find . -name '*.o' -exec rm -f {} \\; -print",
+        "git commit-graph write # and no git push",
+        "echo $((1 + 2)) ${x:-y} 'it''s' \"a \\\" b\"",
+        "cat <<'E' > notes\ndon't (\nE\ngit status",
+    ];
+
     #[test]
     fn the_guard_stops_what_the_deny_list_lets_through() {
-        for bad in [
-            "git push",
-            "git -C . push origin main",
-            "git --git-dir=.git push",
-            "sh -c 'git push'",
-            "bash -c \"git push\"",
-            "cd x && git\tpush",
-            "true;git push",
-            "echo a\ngit push --force",
-            "git \"push\"",
-            "rm -rf target",
-            "rm -r -f target",
-            "rm -f a -R b",
-            "rm --recursive --force x",
-            "sh -c 'rm -fr x'",
-            "echo a\nrm -rf x",
-            "g\\it pu\\sh",
-            "git pu''sh",
-            "\"git\" push",
-            "/usr/bin/git push",
-            "env X=1 git push",
-            "command git -c a=b push",
-            "bash -lc 'cd x && git -C y push'",
-            "eval \"git push\"",
-            "xargs git push < x",
-            "$(git push)",
-            "git send-pack origin",
-            "\\rm -rf x",
-            "/bin/rm -fR x",
-            "rm x -r y -f",
-            "rm '-rf' x",
-            "find . -name x -exec rm -rf {} +",
-            "find src -name '*.rs' -delete",
-        ] {
+        for bad in STOPPED {
             assert_eq!(guard(bad), Some(2), "{bad}");
         }
-        for good in [
-            "cargo test",
-            "git status",
-            "git diff | grep push_back",
-            "git log; echo push",
-            "rm a.txt",
-            "rm -f a.txt",
-            "rm -r dir",
-            "grep -rf patterns src",
-            "cargo run -- pushes",
-            "npm run format -rf",
-            "git status --short # nothing to pu-sh",
-            "find . -name delete",
-            "cat src/push.rs; git diff src/push.rs",
-            "cargo test perform -- -r",
-        ] {
+        for good in LET_THROUGH {
             assert_eq!(guard(good), Some(0), "{good}");
         }
+    }
+
+    #[test]
+    fn p16_the_guard_looks_at_a_command_in_bounded_time_or_blocks_it() {
+        let begun = std::time::Instant::now();
+        for (part, count, code) in [
+            ("echo 'a b' \"c d\" e;\n", 3_000, 0),
+            ("$(", 60_000, 2),
+            ("\"$(", 60_000, 2),
+            ("{a,b}", 64, 2),
+            ("rm ", 50_000, 2),
+            ("eval \"", 20_000, 2),
+            ("x", 4_000_000, 2),
+        ] {
+            assert_eq!(guard(&part.repeat(count)), Some(code), "{part}");
+        }
+        // The program waits 10 s for each.
+        assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
+        assert_eq!(guard(&format!("{}; git -C . push", "true;".repeat(10_000))), Some(2));
     }
 }
