@@ -22,6 +22,9 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 const WINDOWS_MAX: usize = 32;
 /// The longest that an account is taken to be closed: the longest window, and a day for its clock.
 const CLOSED_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
+/// How far in the future something may have been heard before the clock that told it is taken to have
+/// been wrong, in milliseconds.
+const CLOCK_SLACK_MS: u64 = 60_000;
 
 /// The file of an account.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,7 +116,14 @@ impl Account {
     /// nobody from working: the service itself says no if it must.
     #[must_use]
     pub fn closed_until(&self, now: WallTime) -> Option<WallTime> {
-        match self.state() {
+        let state = self.state().and_then(|state| {
+            if state.is_ahead_of(now) {
+                // Kept, so that what a wrong clock wrote counts from now once, and not anew each time.
+                return self.change(|state| *state = state.by_the_clock(now));
+            }
+            Ok(state)
+        });
+        match state {
             Ok(state) => state.closed_until(now, self.left),
             Err(err) => {
                 warn!(error = %crate::unready::chain(&err), "the account is taken to be open");
@@ -122,11 +132,17 @@ impl Account {
         }
     }
 
-    /// Notes what an agent program said of the account.
+    /// Notes what an agent program said of the account, and when that was heard. What was heard later
+    /// stands.
     ///
     /// # Errors
     /// [`AccountError`] when the file cannot be written.
-    pub fn note(&self, limit: &RateLimit, now: WallTime) -> Result<(), AccountError> {
+    pub fn note(&self, limit: &RateLimit, heard_at: WallTime) -> Result<(), AccountError> {
+        self.change(|state| state.note(limit, heard_at)).map(|_| ())
+    }
+
+    /// Replaces the file, and gives what is in it then.
+    fn change(&self, change: impl FnOnce(&mut AccountState)) -> Result<AccountState, AccountError> {
         let error = |source| AccountError::File { path: self.path.clone(), source };
         if let Some(parent) = self.path.parent() {
             fs::create_dir_all(parent).map_err(error)?;
@@ -136,46 +152,87 @@ impl Account {
         // Held until the file is replaced, so that no other process's note is lost.
         lock.lock().map_err(error)?;
         let mut state = self.state().unwrap_or_default();
-        state.note(limit, now);
+        change(&mut state);
         let text = serde_json::to_vec_pretty(&state)
             .map_err(|source| AccountError::Corrupt { path: self.path.clone(), source })?;
         let written = self.path.with_extension("new");
         let mut file = File::create(&written).map_err(error)?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(error)?;
-        fs::rename(&written, &self.path).map_err(error)
+        fs::rename(&written, &self.path).map_err(error)?;
+        Ok(state)
     }
 }
 
 impl AccountState {
-    fn note(&mut self, limit: &RateLimit, now: WallTime) {
-        self.heard_at_ms = now.0;
-        let latest = now.0.saturating_add(millis(CLOSED_MAX));
+    fn note(&mut self, limit: &RateLimit, heard_at: WallTime) {
+        // A run may be late to write down what it heard, and nothing old undoes what is newer: not
+        // that someone was served before a limit was hit, nor a limit hit before someone was served.
+        let is_older = heard_at.0 < self.heard_at_ms;
+        let is_undone = match (limit.is_rejected, self.closed_until_ms) {
+            (true, Some(_)) => false,
+            (true, None) => is_older,
+            (false, Some(_)) => heard_at.0 <= self.heard_at_ms,
+            (false, None) => is_older,
+        };
+        if is_undone {
+            return;
+        }
+        self.closed_until_ms = self.closed_until_ms.map(|at| at.min(self.latest()));
+        self.heard_at_ms = self.heard_at_ms.max(heard_at.0);
+        let now = self.heard_at_ms;
+        let latest = self.latest();
         for (name, window) in limit.windows.iter().take(WINDOWS_MAX) {
             let used = if window.used.is_finite() { window.used.clamp(0.0, 1.0) } else { 0.0 };
             let resets_at_ms = window.resets_at.map(|at| at.0.min(latest));
             self.windows.insert(name.clone(), WindowState { used, resets_at_ms });
         }
-        self.windows.retain(|_, window| window.resets_at_ms.is_none_or(|at| at > now.0));
+        self.windows.retain(|_, window| window.resets_at_ms.is_none_or(|at| at > now));
         while self.windows.len() > WINDOWS_MAX {
             self.windows.pop_last();
         }
         if limit.is_rejected {
-            let said = limit.resets_at.map(|at| at.0.min(latest)).filter(|at| *at > now.0);
-            self.closed_until_ms = said.max(self.closed_until_ms.filter(|at| *at > now.0));
+            let said = limit.resets_at.map(|at| at.0.min(latest)).filter(|at| *at > now);
+            self.closed_until_ms = said.max(self.closed_until_ms.filter(|at| *at > now));
         } else {
             // Whoever was served shows that it is open.
             self.closed_until_ms = None;
         }
     }
 
+    /// The latest moment that can have been meant by what was heard, whatever is written.
+    fn latest(&self) -> u64 {
+        self.heard_at_ms.saturating_add(millis(CLOSED_MAX))
+    }
+
+    /// Whether it was heard in the future: one of the clocks is or was wrong.
+    const fn is_ahead_of(&self, now: WallTime) -> bool {
+        self.heard_at_ms > now.0.saturating_add(CLOCK_SLACK_MS)
+    }
+
+    /// The same as if it was heard now, where it was heard in the future.
+    fn by_the_clock(&self, now: WallTime) -> Self {
+        let mut state = self.clone();
+        if !self.is_ahead_of(now) {
+            return state;
+        }
+        let moved =
+            |at: u64| now.0.saturating_add(at.min(self.latest()).saturating_sub(self.heard_at_ms));
+        state.heard_at_ms = now.0;
+        state.closed_until_ms = self.closed_until_ms.map(moved);
+        for window in state.windows.values_mut() {
+            window.resets_at_ms = window.resets_at_ms.map(moved);
+        }
+        state
+    }
+
     /// Until when the account is closed when this share of each window is to be left, if that is
     /// later than `now`.
     #[must_use]
     pub fn closed_until(&self, now: WallTime, left: f64) -> Option<WallTime> {
-        let full = self.windows.values().filter(|window| left > 0.0 && window.used > 1.0 - left);
+        let state = self.by_the_clock(now);
+        let full = state.windows.values().filter(|window| left > 0.0 && window.used > 1.0 - left);
         let resets = full.filter_map(|window| window.resets_at_ms);
-        let latest = now.0.saturating_add(millis(CLOSED_MAX));
-        let until = resets.chain(self.closed_until_ms).max()?.min(latest);
+        let until = resets.chain(state.closed_until_ms).max()?.min(state.latest());
         (until > now.0).then_some(WallTime(until))
     }
 
@@ -250,6 +307,56 @@ mod tests {
         account.note(&rejected(u64::MAX), WallTime(1)).unwrap();
         // No window is that long.
         assert_eq!(account.closed_until(WallTime(1)), Some(WallTime(1 + millis(CLOSED_MAX))));
+    }
+
+    #[test]
+    fn p16_a_closure_ends_whatever_the_clock_was_when_it_was_heard() {
+        let dir = tempfile::tempdir().unwrap();
+        let account = Account::at(dir.path().join("a.json"));
+        let (hour, day) = (3_600_000, 24 * 3_600_000);
+        let now = 1_800_000_000_000;
+        // Heard under a clock that was a year ahead: it counts from now, once.
+        let ahead = now + 365 * day;
+        account.note(&rejected(ahead + 5 * hour), WallTime(ahead)).unwrap();
+        let until = Some(WallTime(now + 5 * hour));
+        assert_eq!(account.closed_until(WallTime(now)), until);
+        assert_eq!(account.closed_until(WallTime(now + hour)), until);
+        assert_eq!(account.closed_until(WallTime(now + 5 * hour)), None);
+        // And what is heard by the right clock counts again.
+        account.note(&rejected(now + 9 * hour), WallTime(now + 6 * hour)).unwrap();
+        let until = Some(WallTime(now + 9 * hour));
+        assert_eq!(account.closed_until(WallTime(now + 6 * hour)), until);
+        let max = u64::MAX;
+        for text in [
+            format!("{{\"closed_until_ms\":{max}}}"),
+            format!("{{\"closed_until_ms\":{max},\"heard_at_ms\":{now}}}"),
+            format!("{{\"closed_until_ms\":{max},\"heard_at_ms\":{max}}}"),
+            format!(
+                "{{\"heard_at_ms\":{now},\"windows\":{{\"w\":{{\"used\":1e308,\"resets_at_ms\":{max}}}}}}}"
+            ),
+        ] {
+            fs::write(account.path(), &text).unwrap();
+            let careful = account.clone().leaving(0.2);
+            let until = careful.closed_until(WallTime(now + 1));
+            assert!(until.is_none_or(|at| at.0 <= now + 1 + 8 * day), "{text}: {until:?}");
+            assert_eq!(careful.closed_until(WallTime(now + 9 * day)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_down_late_undoes_nothing_that_was_heard_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let account = Account::at(dir.path().join("a.json"));
+        let (before, at, after) = (WallTime(9_000_000), WallTime(9_500_000), WallTime(9_600_000));
+        let until = Some(WallTime(20_000_000));
+        account.note(&rejected(20_000_000), at).unwrap();
+        account.note(&used(0.2, 20_000_000), before).unwrap();
+        account.note(&used(0.2, 20_000_000), at).unwrap();
+        assert_eq!(account.closed_until(after), until);
+        account.note(&used(0.2, 20_000_000), after).unwrap();
+        assert_eq!(account.closed_until(after), None);
+        account.note(&rejected(20_000_000), at).unwrap();
+        assert_eq!(account.closed_until(after), None);
     }
 
     #[test]

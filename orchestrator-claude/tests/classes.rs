@@ -176,6 +176,18 @@ fn row_2_a_start_that_was_refused_says_why_and_exits_with_1() {
         ("exit code 0", said([]).stderr("error: x"), Class::Malformed),
         ("a warning beside a failure", failure(json!({})).stderr("warning: x"), Class::Failed),
         (
+            "broke down after it had begun",
+            said([init()]).exit(Exit::Code(1)).stderr("TypeError: x is not a function"),
+            Class::Malformed,
+        ),
+        (
+            "broke down after the model had spoken",
+            said([json!({ "type": "assistant", "message": { "content": [] } })])
+                .exit(Exit::Code(1))
+                .stderr("ENOSPC: no space left on device"),
+            Class::Malformed,
+        ),
+        (
             "broke off after it had begun",
             said([init(), told_gone]).exit(Exit::Code(1)).stderr("warning: x"),
             Class::Failed,

@@ -76,6 +76,14 @@ pub enum Usage {
     },
 }
 
+impl Usage {
+    /// Whether nothing was used.
+    pub(crate) fn is_nothing(&self) -> bool {
+        let (Self::Delta { tokens, cost } | Self::Total { tokens, cost }) = self;
+        *tokens == Tokens::default() && cost.unwrap_or(Usd::ZERO) == Usd::ZERO
+    }
+}
+
 /// A request that is tried again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {

@@ -10,6 +10,7 @@ use orchestrator_process::{Flow, Line, Watch};
 use tracing::warn;
 
 use super::{Call, Called};
+use crate::account::{Account, wall_now};
 use crate::agent::{Denial, Event, Ledger, Prices, RateLimit, Reader};
 use crate::outcome::Stop;
 use crate::signals::Repeats;
@@ -43,6 +44,8 @@ pub(crate) struct Heard {
     pub(crate) repeats: Repeats,
     /// What was told of use.
     pub(crate) ledger: Ledger,
+    /// Whether work was begun: something was asked of the model, or the conversation has a name.
+    pub(crate) has_begun: bool,
     turns: u32,
 }
 
@@ -61,6 +64,7 @@ pub(super) struct Listener<'a> {
     log: &'a Path,
     grace: Duration,
     prices: Prices,
+    account: Option<&'a Account>,
     repeats_max: Option<NonZeroU32>,
     known_versions: &'a [&'a str],
     /// Limits that the program does not keep by itself.
@@ -85,6 +89,7 @@ impl<'a> Listener<'a> {
             log,
             grace: call.config.final_grace,
             prices: call.config.prices,
+            account: call.config.account.as_ref(),
             repeats_max: call.config.repeats_max,
             known_versions: call.agent.known_versions(),
             kept,
@@ -99,6 +104,18 @@ impl<'a> Listener<'a> {
     }
 
     fn take(&mut self, event: Event) {
+        self.heard.has_begun |= match &event {
+            Event::Session(_) | Event::Turn | Event::Text(_) | Event::Tool(_) => true,
+            Event::Usage(usage) => !usage.is_nothing(),
+            Event::Version(_)
+            | Event::Model(_)
+            | Event::Denied(_)
+            | Event::Limit(_)
+            | Event::Retried(_)
+            | Event::End
+            | Event::Torn
+            | Event::Other => false,
+        };
         match event {
             Event::Version(version) => self.is_of(version),
             Event::Model(model) => self.heard.model = Some(model),
@@ -133,12 +150,23 @@ impl<'a> Listener<'a> {
                     self.stop = Some(Stop::Budget);
                 }
             }
-            Event::Limit(limit) => self.heard.limit = Some(limit),
+            Event::Limit(limit) => {
+                self.note(&limit);
+                self.heard.limit = Some(limit);
+            }
             Event::Retried(retry) => {
                 self.say(&format!("request tried again ({}): {}", retry.attempt, retry.error));
             }
             Event::End => self.heard.has_ended = true,
             Event::Torn | Event::Other => {}
+        }
+    }
+
+    /// Tells the other runs of this host at once what is heard of the account: by the end of this run
+    /// it may be old.
+    fn note(&self, limit: &RateLimit) {
+        if let Some(Err(err)) = self.account.map(|account| account.note(limit, wall_now())) {
+            warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
         }
     }
 

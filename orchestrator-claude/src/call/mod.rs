@@ -212,17 +212,16 @@ impl Call<'_> {
             .with_grace(self.config.kill_grace)
     }
 
-    /// Tells the other runs of this host what was heard of the account.
+    /// Tells the other runs of this host of a limit of which the program only ends; what it says of
+    /// the account was noted when it was heard.
     fn note_limit(&self, called: &Called) {
         let Some(account) = &self.config.account else { return };
-        let guessed = called.is_closed_without_a_time().then(|| RateLimit {
-            is_rejected: true,
-            resets_at: Some(closed_until()),
-            ..RateLimit::default()
-        });
-        if let Some(limit) = guessed.as_ref().or(called.heard.limit.as_ref())
-            && let Err(err) = account.note(limit, wall_now())
-        {
+        if !called.is_closed_without_a_time() {
+            return;
+        }
+        let resets_at = Some(closed_until());
+        let limit = RateLimit { is_rejected: true, resets_at, ..RateLimit::default() };
+        if let Err(err) = account.note(&limit, wall_now()) {
             warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
         }
     }
@@ -305,8 +304,8 @@ impl Called {
     pub(crate) fn cost(&self, finish: &Finish) -> Cost {
         let was_started = !matches!(self.exit, Exit::NotStarted { .. });
         let is_whole = match finish.class {
-            Class::Refused(_) => return Cost::NONE,
-            Class::Stopped(_) | Class::Killed | Class::Malformed => false,
+            Class::Refused(_) if !self.heard.has_begun => return Cost::NONE,
+            Class::Refused(_) | Class::Stopped(_) | Class::Killed | Class::Malformed => false,
             Class::UsageLimit { .. }
             | Class::RateLimited
             | Class::Overloaded

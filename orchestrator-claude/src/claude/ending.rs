@@ -90,14 +90,14 @@ fn refused(ending: &Ending<'_>) -> Option<Class> {
     if let Exit::NotStarted { .. } = ending.exit {
         return Some(Class::Refused(Refusal::NotStarted));
     }
+    // One that breaks down later was begun, and has cost something.
+    if ending.transcript.has_begun() {
+        return None;
+    }
     let last = ending.transcript.last();
     // With stream output, a conversation that is not there is told in a final line as well: one of a
     // run that never began.
-    let never_began = |last: &Final| {
-        last.subtype == DURING_EXECUTION
-            && last.turns == Some(0)
-            && ending.transcript.version().is_none()
-    };
+    let never_began = |last: &Final| last.subtype == DURING_EXECUTION && last.turns == Some(0);
     let says_why = ending.exit == Exit::Code(1) && !ending.stderr.trim().is_empty();
     if !says_why || !last.is_none_or(never_began) {
         return None;

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orchestrator_claude::{Account, ClaudeReviewer, ClaudeRunner, Starts};
 use orchestrator_core::port::{Reviewer as _, Runner as _};
-use orchestrator_core::{Cost, Interruption, Outcome, StageKind};
+use orchestrator_core::{Cost, Interruption, Outcome, StageKind, WallTime};
 
 use crate::support::change;
 use crate::{BEGIN, FINAL, read, set_up};
@@ -51,6 +51,45 @@ echo '{{"type":"result","subtype":"success","is_error":true,"api_error_status":4
     let review = ClaudeReviewer::new(config).review(&other.cx, &change()).await;
     usage_limit(&review.judgement.unwrap_err());
     assert!(!other.beside("started").exists());
+}
+
+#[tokio::test]
+async fn a_run_that_was_served_before_a_limit_was_hit_does_not_reopen_the_account() {
+    let reset = in_seconds(3_600);
+    let says = |status: &str| {
+        format!(
+            r#"echo '{{"type":"rate_limit_event","rate_limit_info":{{"status":"{status}","resetsAt":{reset},"rateLimitType":"five_hour"}}}}'"#
+        )
+    };
+    // It is served, and ends only after the other one has hit the limit.
+    let waits = "until [ -e ../go ]; do sleep 0.02; done";
+    let body = format!("{BEGIN}\n{}\n{waits}\n{FINAL}", says("allowed"));
+    let (early, mut config) = set_up(StageKind::Run, "early", &body);
+    let account = Account::at(early.beside("account.json"));
+    config.common.account = Some(account.clone());
+    let go = early.beside("go");
+    let running = tokio::spawn(async move {
+        let end = ClaudeRunner::new(config).run(&early.cx).await;
+        (end.outcome, early)
+    });
+    // What it heard is written down at once; one that does so at its end is not waited for for ever.
+    for _ in 0..1_000 {
+        if account.path().exists() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let limit = r#"echo '{"type":"assistant","error":"rate_limit","message":{"content":[]}}'
+echo '{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"limit"}'"#;
+    let body = format!("{BEGIN}\n{}\n{limit}\nexit 1", says("rejected"));
+    let (late, mut config) = set_up(StageKind::Run, "late", &body);
+    config.common.account = Some(account.clone());
+    usage_limit(&ClaudeRunner::new(config).run(&late.cx).await.outcome);
+    std::fs::write(go, "").unwrap();
+    let (outcome, _early) = running.await.unwrap();
+    assert_eq!(outcome, Outcome::Passed);
+    let now = WallTime(in_seconds(0) * 1_000);
+    assert_eq!(account.closed_until(now), Some(WallTime(reset * 1_000)));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use orchestrator_claude::ClaudeRunner;
 use orchestrator_core::port::{ActivityKind, Runner as _};
-use orchestrator_core::{ChangeId, Cost, Outcome, StageKind, Usd};
+use orchestrator_core::{ChangeId, Cost, Interruption, Outcome, StageKind, Usd};
 
 use crate::{BEGIN, FINAL, read, set_up};
 
@@ -96,4 +96,31 @@ async fn a_run_that_does_the_same_again_and_again_is_ended_and_told() {
     assert!(feedback.contains("again and again"), "{feedback}");
     assert!(feedback.contains("the same use of Bash was repeated 2"), "{feedback}");
     assert!(place.processes().is_empty());
+}
+
+#[tokio::test]
+async fn a_program_that_breaks_down_while_it_works_is_booked_and_tried_again() {
+    let message = r#"echo '{"type":"assistant","message":{"id":"m1","usage":{"input_tokens":900000,"output_tokens":9000},"content":[{"type":"text","text":"working"}]}}'"#;
+    let crash = "echo 'TypeError: x is not a function' >&2\nexit 1";
+    let crashed = Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None };
+    for (name, body, outcome, cost) in [
+        (
+            "spoke",
+            format!("{BEGIN}\n{message}\n{crash}"),
+            Some(&crashed),
+            Cost::AtLeast(Usd(4_725_000)),
+        ),
+        ("began", format!("{BEGIN}\n{crash}"), Some(&crashed), Cost::AtLeast(Usd::ZERO)),
+        ("never", crash.to_owned(), None, Cost::NONE),
+    ] {
+        let (place, mut config) = set_up(StageKind::Run, name, &body);
+        config.common.prices.input = Usd::dollars(5);
+        config.common.prices.output = Usd::dollars(25);
+        let end = ClaudeRunner::new(config).run(&place.cx).await;
+        assert_eq!(end.cost, cost, "{name}");
+        match outcome {
+            Some(outcome) => assert_eq!(&end.outcome, outcome, "{name}"),
+            None => assert!(matches!(end.outcome, Outcome::Fatal { .. }), "{:?}", end.outcome),
+        }
+    }
 }

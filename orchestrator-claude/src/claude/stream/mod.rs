@@ -71,6 +71,7 @@ pub struct Transcript {
     retries: u64,
     last_line_torn: bool,
     torn: u64,
+    has_message: bool,
     costs: cost::Costs,
 }
 
@@ -145,6 +146,7 @@ impl Transcript {
             self.pending_error = Some(error.to_owned());
         }
         let Some(message) = map(event, "message") else { return Vec::new() };
+        self.has_message = true;
         self.costs.message(message);
         said(message)
     }
@@ -240,6 +242,12 @@ impl Transcript {
     #[must_use]
     pub const fn session(&self) -> Option<&SessionId> {
         self.session.as_ref()
+    }
+
+    /// Whether the run was begun: it told of itself, or the model said something.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.version.is_some() || self.session.is_some() || self.has_message
     }
 
     /// The last final line.
