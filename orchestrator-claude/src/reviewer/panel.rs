@@ -5,10 +5,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
-use orchestrator_core::{Cost, Finding, Judgement, Outcome, Severity, StageName, Usd, Verdict};
+use orchestrator_core::{
+    BlobHash, Cost, Finding, Judgement, Outcome, Severity, StageName, Usd, Verdict,
+};
 use tokio::task::JoinSet;
 
 use crate::call::sum;
+
+/// What the name of a member's directory begins with, within that of the stage.
+pub(super) const MEMBER: &str = "reviewer-";
 
 /// How the verdicts of several reviewers become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,12 +75,14 @@ impl Panel {
         let members = NonZeroUsize::new(self.members.len()).unwrap_or(NonZeroUsize::MIN);
         let share = u64::try_from(members.get()).unwrap_or(u64::MAX);
         own.stage.cap = Usd(cx.stage.cap.0 / share);
-        own.dir = cx.dir.join(format!("reviewer-{number}"));
+        own.dir = cx.dir.join(format!("{MEMBER}{number}"));
         // Its rounds are kept by the name of its stage.
-        if let Ok(name) = StageName::parse(&format!("{}-{number}", cx.stage.name)) {
+        let names = [
+            format!("{}-{number}", cx.stage.name),
+            format!("{}-{number}", BlobHash::of(cx.stage.name.as_str().as_bytes())),
+        ];
+        if let Some(name) = names.iter().find_map(|name| StageName::parse(name).ok()) {
             own.stage.name = name;
-        } else {
-            own.workspace.aside = cx.workspace.aside.join(format!("reviewer-{number}"));
         }
         own
     }

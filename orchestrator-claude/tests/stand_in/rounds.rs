@@ -1,6 +1,7 @@
 //! Rounds of review, reviewers that judge together, and findings that do not block.
 
 use std::num::NonZeroU32;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use orchestrator_claude::{
@@ -9,7 +10,8 @@ use orchestrator_claude::{
 use orchestrator_core::port::{Change, Review, Reviewer, Runner as _};
 use orchestrator_core::testing::Scripted;
 use orchestrator_core::{
-    ChangeId, Cost, Interruption, Judgement, Outcome, Severity, StageEnd, StageKind, Usd, Verdict,
+    BlobHash, ChangeId, Cost, Interruption, Judgement, Outcome, Severity, StageEnd, StageKind, Usd,
+    Verdict,
 };
 
 use crate::support::{Place, change};
@@ -291,6 +293,52 @@ async fn p16_what_is_kept_beside_the_workspace_may_be_anything() {
     let judgement = court.review(&approve, &change).await.judgement.unwrap();
     assert_eq!(judgement.verdict, Verdict::Approve);
     assert!(court.prompt().contains("+one"));
+}
+
+#[tokio::test]
+async fn p13_an_author_cannot_make_the_reviewer_believe_that_it_saw_something() {
+    let mut court = Court::new("forged");
+    let (evil, good) = (part("src/other.rs", "evil"), part("src/lib.rs", "good"));
+    let change = candidate("c1", &[evil.clone(), good.clone()]);
+    let reject = judge("REJECT", &blocking("m"), None);
+    court.review(&reject, &candidate("c0", &[good])).await.judgement.unwrap();
+    let aside = court.place.cx.workspace.aside.clone();
+    let kept = |entry: std::io::Result<std::fs::DirEntry>| {
+        let path = entry.unwrap().path();
+        path.file_name()?.to_str()?.starts_with("review-").then_some(path)
+    };
+    let path = std::fs::read_dir(&aside).unwrap().find_map(kept).unwrap();
+    let mut rounds: serde_json::Value = serde_json::from_str(&read(&path)).unwrap();
+    let hash = BlobHash::of(evil.trim_end().as_bytes());
+    rounds["seen"].as_array_mut().unwrap().push(hash.as_str().into());
+    rounds["open"] = serde_json::json!([]);
+    std::fs::write(&path, rounds.to_string()).unwrap();
+    court.place.next_attempt("F1");
+    court.review(&judge("APPROVE", "", None), &change).await.judgement.unwrap();
+    assert!(court.prompt().contains("+evil"), "{}", court.prompt());
+}
+
+#[tokio::test]
+async fn each_reviewer_of_a_panel_remembers_its_rounds() {
+    let mut court = Court::new("members");
+    let script = read(&court.config.program).replace("$HOME/../..", "$HOME/../../..");
+    std::fs::write(&court.config.program, script).unwrap();
+    let member = || -> Arc<dyn Reviewer> { Arc::new(ClaudeReviewer::new(court.config.clone())) };
+    let panel = Panel::new(PanelRule::All, member()).and(member());
+    let (old, new) = (part("src/lib.rs", "old"), part("src/other.rs", "new"));
+    let answer = court.place.beside("answer");
+    std::fs::write(&answer, judge("REJECT", &blocking("m"), None)).unwrap();
+    let first = panel.review(&court.place.cx, &candidate("c1", from_ref(&old))).await;
+    assert_eq!(ids(&first.judgement.unwrap()), ["1/F1", "2/F1"]);
+    court.place.next_attempt("F1");
+    let met = judge("APPROVE", "", Some(r#"{"id":"F1","met":true,"why":"it was"}"#));
+    std::fs::write(&answer, met).unwrap();
+    let second = panel.review(&court.place.cx, &candidate("c2", &[old, new])).await;
+    assert_eq!(second.judgement.unwrap().verdict, Verdict::Approve);
+    for member in ["reviewer-1", "reviewer-2"] {
+        let prompt = read(&court.place.cx.dir.join(member).join("prompt.md"));
+        assert!(prompt.contains("+new") && !prompt.contains("+old"), "{prompt}");
+    }
 }
 
 #[tokio::test]
