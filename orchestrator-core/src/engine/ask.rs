@@ -270,9 +270,9 @@ impl Engine {
 
     /// Tasks with a live lease or one that is being stopped, in the order of their numbers.
     pub fn held(&self) -> impl Iterator<Item = TaskRecord> + '_ {
-        let live = self.index.hard_stops.entries().iter();
+        let live = self.index.hard_stops.entries();
         let mut numbers: Vec<u32> =
-            live.filter_map(|(_, lease)| Some(self.table.lease(*lease)?.task)).collect();
+            live.filter_map(|(_, (_, lease))| Some(self.table.lease(lease)?.task)).collect();
         numbers.extend(&self.index.stopping);
         numbers.sort_unstable();
         numbers.into_iter().map(|number| self.to_record(number))

@@ -88,15 +88,15 @@ impl Engine {
     fn audit_queues(&self, faults: &mut Vec<String>) {
         let mut queued = vec![NONE; self.table.len()];
         for (number, class) in (0_u32..).zip(&self.index.classes) {
-            for (place, (key, task)) in (0_u32..).zip(class.ready.entries()) {
-                let fits = self.specs.class(*task, self.table.hot(*task)) == Some(number)
-                    && self.table.hot(*task).slot == place
-                    && *key == self.index.key(&self.table, *task)
-                    && self.index.locks.waits_in(*task).is_none();
-                if !fits || queued[*task as usize] != NONE {
+            for (place, (key, task)) in class.ready.entries() {
+                let fits = self.specs.class(task, self.table.hot(task)) == Some(number)
+                    && self.table.hot(task).slot == place
+                    && key == self.index.key(&self.table, task)
+                    && self.index.locks.waits_in(task).is_none();
+                if !fits || queued[task as usize] != NONE {
                     faults.push(format!("task {task} is not as class {number} has it"));
                 }
-                queued[*task as usize] = number;
+                queued[task as usize] = number;
             }
         }
         let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
@@ -165,9 +165,9 @@ impl Engine {
         }
         let stops = self.index.hard_stops.entries();
         let mut placed: Vec<u32> = Vec::new();
-        for (place, (stop, lease)) in (0_u32..).zip(stops) {
-            match self.table.lease(*lease) {
-                Some(lease) if lease.place == place && lease.hold.hard_stop == *stop => {
+        for (place, (stop, lease)) in stops {
+            match self.table.lease(lease) {
+                Some(lease) if lease.place == place && lease.hold.hard_stop == stop => {
                     placed.push(lease.task);
                 }
                 _ => faults.push(format!("hard stop {place} is of no lease")),

@@ -1,7 +1,11 @@
 //! A heap from which anything can be taken out, not only what is first.
 //!
-//! Four children a node: half as deep as with two, and the children of one lie side by side. Whoever
-//! uses it keeps, for each id, the place that it is told, and hands that place back to remove it.
+//! Four children a node: half as deep as with two, and the children of one lie side by side. What
+//! comes in order, as most does, stands in a row beside it, where it need not move. Whoever uses it
+//! keeps, for each id, the place that it is told, and hands that place back to remove it.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
 
 use crate::mutant::{Mutant, is_on};
 
@@ -9,43 +13,70 @@ use crate::mutant::{Mutant, is_on};
 #[derive(Debug, Clone)]
 pub(super) struct Heap<K> {
     entries: Vec<(K, u32)>,
+    /// In order, each after the one before it; neither the first nor the last is a [`HOLE`].
+    row: VecDeque<(K, u32)>,
+    /// How many are gone from the front of the row: what is in it keeps its place.
+    gone: u32,
+    holes: usize,
 }
 
 const CHILDREN: usize = 4;
+/// The id of what was taken out of the middle of a row.
+const HOLE: u32 = u32::MAX;
+/// Tells places in the row from those in the heap.
+const IN_ROW: u32 = 1 << 31;
 
 impl<K> Default for Heap<K> {
     fn default() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), row: VecDeque::new(), gone: 0, holes: 0 }
     }
 }
 
 impl<K: Ord + Copy> Heap<K> {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.row.is_empty()
     }
 
     /// What comes first.
     pub(super) fn first(&self) -> Option<(K, u32)> {
-        self.entries.first().copied()
+        match (self.entries.first(), self.row.front()) {
+            (Some(one), Some(two)) => Some(*one.min(two)),
+            (one, two) => one.or(two).copied(),
+        }
     }
 
-    /// All of it, in no order.
-    pub(super) fn entries(&self) -> &[(K, u32)] {
-        &self.entries
+    /// All of it with its places, in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, (K, u32))> + '_ {
+        let row = (0_u32..).zip(&self.row).filter(|(_, (_, id))| *id != HOLE);
+        let row = row.map(|(at, entry)| (self.place_in_row(at), *entry));
+        (0_u32..).zip(self.entries.iter().copied()).chain(row)
     }
 
     pub(super) fn clear(&mut self) {
         self.entries.clear();
+        self.row.clear();
+        self.holes = 0;
     }
 
     /// Puts an id in; `placed` is told each place that changes.
     pub(super) fn insert(&mut self, key: K, id: u32, placed: &mut impl FnMut(u32, u32)) {
+        if self.row.back().is_none_or(|last| *last < (key, id)) {
+            // A place fits: ids are u32, and each is in a heap once.
+            let at = u32::try_from(self.row.len()).unwrap_or(u32::MAX);
+            self.row.push_back((key, id));
+            placed(id, self.place_in_row(at));
+            return;
+        }
         self.entries.push((key, id));
         self.rise(self.entries.len() - 1, placed);
     }
 
     /// Takes out what is at this place.
     pub(super) fn remove(&mut self, place: u32, placed: &mut impl FnMut(u32, u32)) {
+        if place & IN_ROW != 0 {
+            self.remove_from_row(place, placed);
+            return;
+        }
         let place = place as usize;
         let Some(last) = self.entries.pop() else { return };
         if place < self.entries.len() {
@@ -56,6 +87,42 @@ impl<K: Ord + Copy> Heap<K> {
             }
             let place = self.sink(place, placed);
             self.rise(place, placed);
+        }
+    }
+
+    /// Takes out what comes first.
+    pub(super) fn pop(&mut self, placed: &mut impl FnMut(u32, u32)) -> Option<(K, u32)> {
+        let first = self.first()?;
+        let is_in_row = self.row.front() == Some(&first);
+        self.remove(if is_in_row { self.place_in_row(0) } else { 0 }, placed);
+        Some(first)
+    }
+
+    const fn place_in_row(&self, at: u32) -> u32 {
+        self.gone.wrapping_add(at) | IN_ROW
+    }
+
+    fn remove_from_row(&mut self, place: u32, placed: &mut impl FnMut(u32, u32)) {
+        let at = place.wrapping_sub(self.gone) & !IN_ROW;
+        let Some(entry) = self.row.get_mut(at as usize) else { return };
+        entry.1 = HOLE;
+        self.holes += 1;
+        while self.row.front().is_some_and(|(_, id)| *id == HOLE) {
+            self.row.pop_front();
+            self.gone = self.gone.wrapping_add(1);
+            self.holes -= 1;
+        }
+        while self.row.back().is_some_and(|(_, id)| *id == HOLE) {
+            self.row.pop_back();
+            self.holes -= 1;
+        }
+        // As much is moved as was taken out since the last time.
+        if self.holes > self.row.len() / 2 {
+            self.row.retain(|(_, id)| *id != HOLE);
+            self.holes = 0;
+            for (at, (_, id)) in (0_u32..).zip(&self.row) {
+                placed(*id, self.place_in_row(at));
+            }
         }
     }
 
@@ -97,23 +164,29 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// All of it in order, as far as it is asked for.
-    pub(super) fn in_order(&self) -> InOrder<'_, K> {
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let next = self.entries.first().map(|entry| (*entry, 0)).into_iter().collect();
-        InOrder { heap: self, next }
+        let row = self.row.iter().copied().filter(|(_, id)| *id != HOLE).peekable();
+        InOrder { heap: self, next, row }
     }
 }
 
 /// Walks a heap in order without changing it.
-pub(super) struct InOrder<'a, K> {
+struct InOrder<'a, K, R: Iterator> {
     heap: &'a Heap<K>,
-    /// What may come next, ordered; small, as long as the walk is short.
+    /// What may come next of the heap, ordered; small, as long as the walk is short.
     next: std::collections::BTreeSet<((K, u32), usize)>,
+    row: Peekable<R>,
 }
 
-impl<K: Ord + Copy> Iterator for InOrder<'_, K> {
+impl<K: Ord + Copy, R: Iterator<Item = (K, u32)>> Iterator for InOrder<'_, K, R> {
     type Item = (K, u32);
 
     fn next(&mut self) -> Option<(K, u32)> {
+        let of_heap = self.next.first().map(|(entry, _)| *entry);
+        if let Some(entry) = self.row.next_if(|entry| of_heap.is_none_or(|other| *entry < other)) {
+            return Some(entry);
+        }
         let (entry, place) = self.next.pop_first()?;
         let first = place * CHILDREN + 1;
         let end = (first + CHILDREN).min(self.heap.entries.len());
@@ -133,7 +206,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_heap_is_a_sorted_set_from_which_anything_can_go(
-            steps in prop::collection::vec((any::<bool>(), 0_u32..40, 0_u8..8), 0..200),
+            steps in prop::collection::vec((any::<bool>(), 0_u32..40, 0_u8..8), 0..400),
         ) {
             let (mut heap, mut plain) = (Heap::default(), BTreeSet::new());
             let (mut places, mut keys) = ([None; 40], [None; 40]);
@@ -156,6 +229,10 @@ mod tests {
                 prop_assert_eq!(heap.first(), plain.first().copied());
                 let order: Vec<_> = heap.in_order().collect();
                 prop_assert_eq!(order, plain.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(heap.is_empty(), plain.is_empty());
+                let is_told = |(place, (_, id)): (u32, (u8, u32))| places[id as usize] == Some(place);
+                prop_assert!(heap.entries().all(is_told));
+                prop_assert_eq!(heap.entries().count(), plain.len());
             }
         }
     }

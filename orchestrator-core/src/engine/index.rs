@@ -186,8 +186,8 @@ impl Index {
 
     /// Parks the first task of a class, which something keeps from its scope.
     pub(super) fn park_first(&mut self, table: &mut Table, class: u32, list: u32) {
-        let Some((key, task)) = self.classes[class as usize].ready.first() else { return };
-        self.classes[class as usize].ready.remove(0, &mut table.placer());
+        let first = self.classes[class as usize].ready.pop(&mut table.placer());
+        let Some((key, task)) = first else { return };
         let stood_for = self.locks.stand_down(task, class);
         self.locks.park((task, class, key), list, &mut table.placer());
         if let Some(list) = stood_for {

@@ -289,7 +289,7 @@ impl Locks {
             }
             self.stands_for.remove(&stands.1);
         }
-        waiting.heap.remove(0, placed);
+        waiting.heap.pop(placed);
         waiting.stands = Some((key, task));
         self.stands_for.insert(task, list);
         self.waits_in[task as usize] = NONE;
@@ -365,7 +365,7 @@ impl Locks {
         }
         for (number, list) in &self.lists {
             for waiting in &list.classes {
-                let parked = waiting.heap.entries().iter().map(|(_, task)| *task);
+                let parked = waiting.heap.entries().map(|(_, (_, task))| task);
                 for task in parked.filter(|task| self.waits_in(*task) != Some(*number)) {
                     faults.push(format!("task {task} is parked at list {number} and not there"));
                 }
