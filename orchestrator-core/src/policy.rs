@@ -80,14 +80,16 @@ pub struct RemainingPath;
 
 impl SchedulingPolicy for RemainingPath {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
+        // Each specification is looked at once: many of them are much memory.
         let estimate = |task: usize| graph.task(task).and_then(|spec| spec.estimate).map(millis);
-        let known: Vec<u64> = (0..graph.len()).filter_map(estimate).collect();
-        let sum = known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one));
-        let mean = sum.checked_div(known.len() as u64).unwrap_or(1).max(1);
+        let estimates: Vec<Option<u64>> = (0..graph.len()).map(estimate).collect();
+        let known = || estimates.iter().flatten();
+        let sum = known().fold(0_u64, |sum, one| sum.saturating_add(*one));
+        let mean = sum.checked_div(known().count() as u64).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
         for task in graph.in_order().into_iter().rev() {
             let behind = graph.dependents(task).map(|next| ranks[next]).max();
-            let own = estimate(task).unwrap_or(mean);
+            let own = estimates[task].unwrap_or(mean);
             ranks[task] = own.saturating_add(behind.unwrap_or(0));
         }
         ranks

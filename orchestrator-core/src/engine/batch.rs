@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::Saved;
+use super::table::{Saved, Table};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::EventKind;
 use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
+use crate::plan::Links;
 use crate::port::Commit;
 use crate::record::{Counts, OwnerRecord, PassedOver, PoolRecord, Records, RunRecord};
 use crate::task::TaskSpec;
@@ -24,6 +25,8 @@ pub(super) struct Batch {
     expected: Seq,
     commands: Vec<(CommandId, Answer)>,
     draft: Draft,
+    /// The dependencies of a plan whose event is about to be applied.
+    pub(super) links: Option<Box<Links>>,
     undo: Vec<Undo>,
     /// What the run added up to at the start.
     sums: Option<Sums>,
@@ -80,9 +83,11 @@ impl Sums {
 }
 
 impl Batch {
-    /// Whether changes are noted, to be undone.
-    pub(super) const fn is_open(&self) -> bool {
-        self.is_open
+    /// Notes how a task was before a change.
+    pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
+        if self.is_open {
+            self.undo.push(Undo::Task(task, table.save(task)));
+        }
     }
 
     /// Notes how something was before a change.
@@ -150,6 +155,7 @@ impl Engine {
             self.batch.is_open = true;
             self.batch.expected = self.seq;
         }
+        self.batch.links = draft.links.take();
         for event in &draft.events[before.0..] {
             self.happen(event);
         }

@@ -3,6 +3,7 @@
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, TaskNo};
 use crate::outcome::{TEXT_BYTES_MAX, head_and_tail};
+use crate::plan::Links;
 use crate::time::Timestamp;
 
 /// An event inside the engine.
@@ -15,6 +16,8 @@ pub(super) struct Draft {
     pub(super) now: Timestamp,
     pub(super) events: Vec<Happening>,
     pub(super) blobs: Vec<Vec<u8>>,
+    /// The dependencies of the plan that is added.
+    pub(super) links: Option<Box<Links>>,
 }
 
 impl Draft {

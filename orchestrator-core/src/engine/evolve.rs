@@ -16,7 +16,7 @@ use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, Restart};
 use crate::pipeline::{AGENTS, GATES, VERIFY};
-use crate::plan::Plan;
+use crate::plan::{Links, Plan};
 use crate::policy::TaskGraph;
 use crate::record::{
     Cause, Counts, Delay, Escalation, OwnerRecord, ParkReason, PlanRef, PoolBounds, PoolRecord,
@@ -141,7 +141,12 @@ impl Engine {
     fn apply_opened(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::DriverOpened { owner, anchor, ttl_ms, token_floor } = kind else { return };
         let ttl = Duration::from_millis(*ttl_ms);
-        self.change_owner(OwnerRecord { owner: owner.clone(), touched_at: at, ttl, ended: false });
+        self.change_owner(OwnerRecord {
+            owner: owner.clone(),
+            touched_at: at,
+            ttl,
+            ended: false,
+        });
         self.change_run(|run| {
             run.driver = Some(owner.id.clone());
             run.anchor = Some(anchor.clone());
@@ -451,16 +456,13 @@ impl Engine {
             back: profile.back(stage),
             has_rounds: profile.has_rounds(stage),
         };
-        let saved = self.batch.is_open().then(|| self.table.save(number));
+        self.batch.task_changes(&self.table, number);
         let before = *self.table.hot(number);
         self.unlink(number);
         let mut row = self.table.row(number);
         change(&mut row, &cx);
         row.set_since(at);
         self.changed(number, before.kind(), before.holds_scope());
-        if let Some(saved) = saved {
-            self.batch.changed(Undo::Task(number, saved));
-        }
     }
 
     /// Makes a task what it was.
@@ -476,10 +478,7 @@ impl Engine {
         if !self.has(task) {
             return;
         }
-        if self.batch.is_open() {
-            let saved = self.table.save(task.0);
-            self.batch.changed(Undo::Task(task.0, saved));
-        }
+        self.batch.task_changes(&self.table, task.0);
         // What it has spent may decide whether it can run.
         let is_queued = self.table.hot(task.0).is_ready() && self.specs.budget(task.0).is_some();
         if is_queued {
@@ -526,7 +525,8 @@ impl Engine {
     /// Adds the tasks of a checked plan behind those that are there.
     fn add_tasks(&mut self, plan: &Arc<Plan>, at: Timestamp) {
         self.batch.changed(Undo::Tasks(self.table.len()));
-        let mentioned = self.add_specs(plan);
+        let links = self.batch.links.take();
+        let mentioned = self.add_specs(plan, links);
         self.table.reserve(plan.tasks.len());
         for _ in &plan.tasks {
             self.table.push(at);
@@ -560,11 +560,15 @@ impl Engine {
     }
 
     /// Takes in what a plan says of its tasks; gives the pools that they need.
-    pub(super) fn add_specs(&mut self, plan: &Arc<Plan>) -> BTreeSet<PoolName> {
+    pub(super) fn add_specs(
+        &mut self,
+        plan: &Arc<Plan>,
+        links: Option<Box<Links>>,
+    ) -> BTreeSet<PoolName> {
         let mut mentioned = BTreeSet::new();
         let first = self.specs.len();
         let Self { specs, index, pools, .. } = self;
-        specs.add(plan, |pipeline, stage, needs| {
+        specs.add(plan, links, |pipeline, stage, needs| {
             let spec = stage.and_then(|stage| pipeline.stage(stage));
             mentioned.extend(spec.map(|stage| stage.pool.clone()));
             mentioned.extend(needs.keys().cloned());

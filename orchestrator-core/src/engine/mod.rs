@@ -145,7 +145,7 @@ impl Engine {
             })?;
             match body {
                 Body::Plan(plan) => {
-                    engine.add_specs(&plan);
+                    engine.add_specs(&plan, None);
                     engine.plans.insert(reference.blob.clone(), plan);
                 }
                 Body::Amendment(spec) => {
@@ -272,11 +272,15 @@ impl Engine {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(());
         }
-        let mut faults = plan.check(&|id| self.specs.number(id).is_some());
+        let (links, mut faults) = match self.specs.check(plan) {
+            Ok(links) => (Some(Box::new(links)), Vec::new()),
+            Err(faults) => (None, faults),
+        };
         faults.extend(self.other_budgets(run, plan));
         if !faults.is_empty() {
             return Err(Refusal::Plan(faults));
         }
+        draft.links = links;
         let tasks = u32::try_from(plan.tasks.len()).unwrap_or(u32::MAX);
         draft.push(EventKind::PlanAdded { plan: blob, tasks });
         draft.blobs.push(bytes);
@@ -311,8 +315,12 @@ impl Engine {
     /// neither a plan nor an edit is left alone.
     pub fn offer_entry(&mut self, bytes: &[u8]) {
         match Body::read(bytes) {
-            Ok(Body::Plan(plan)) => self.offer(plan),
-            Ok(Body::Amendment(spec)) => self.offer_edit(spec),
+            Ok(Body::Plan(plan)) => {
+                self.plans.insert(BlobHash::of(bytes), plan);
+            }
+            Ok(Body::Amendment(spec)) => {
+                self.amendments.insert(BlobHash::of(bytes), spec);
+            }
             Err(_) => {}
         }
     }

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use super::order::{Following, order};
+use super::order::order;
 use super::table::Hot;
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
-use crate::plan::{Plan, PlanFault};
+use crate::plan::{Links, Plan, PlanFault};
 use crate::task::TaskSpec;
 use crate::time::millis;
 
@@ -129,11 +129,12 @@ impl ProfileKey {
 /// How long each task of a plan is expected to take, in milliseconds: a task without an estimate
 /// like the mean of those that have one; where nobody estimated, all the same.
 fn weights(plan: &Plan) -> Vec<u64> {
-    let estimates = || plan.tasks.iter().map(|task| task.estimate.map(millis));
-    let known = estimates().flatten().count() as u64;
-    let sum = estimates().flatten().fold(0_u64, u64::saturating_add);
-    let mean = sum.checked_div(known).unwrap_or(1);
-    estimates().map(|estimate| estimate.unwrap_or(mean)).collect()
+    let estimates: Vec<Option<u64>> =
+        plan.tasks.iter().map(|task| task.estimate.map(millis)).collect();
+    let known = || estimates.iter().flatten();
+    let sum = known().fold(0_u64, |sum, one| sum.saturating_add(*one));
+    let mean = sum.checked_div(known().count() as u64).unwrap_or(1);
+    estimates.iter().map(|estimate| estimate.unwrap_or(mean)).collect()
 }
 
 impl Specs {
@@ -242,6 +243,9 @@ impl Specs {
 
     /// The number of the task of this id.
     pub(crate) fn number(&self, id: &TaskId) -> Option<u32> {
+        if self.ids.is_empty() {
+            return None;
+        }
         let hash = self.hasher.hash_one(id.as_str());
         self.ids.find(hash, |task| self.id(*task) == id).copied()
     }
@@ -316,85 +320,61 @@ impl Specs {
         self.spec(task).depends_on.iter().filter_map(|id| self.number(id))
     }
 
-    /// Adds the tasks of a checked plan; `class` gives the class of a stage of a pipeline for tasks
-    /// with these needs, and of the first one (`None`) for tasks that were never begun.
+    /// The dependencies of a plan that could be added, or what is wrong with it.
+    pub(super) fn check(&self, plan: &Plan) -> Result<Links, Vec<PlanFault>> {
+        plan.links(&self.hasher, &|id| self.number(id))
+    }
+
+    /// Adds the tasks of a checked plan, whose dependencies are looked up anew unless they are given;
+    /// `class` gives the class of a stage of a pipeline for tasks with these needs, and of the first one
+    /// (`None`) for tasks that were never begun.
     pub(crate) fn add(
         &mut self,
         plan: &Arc<Plan>,
+        links: Option<Box<Links>>,
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
-        let (first, tasks) = (number(self.len()), plan.tasks.len());
+        let (first, edges) = (number(self.len()), number(self.edges.len()));
         self.has_budgets |= plan.tasks.iter().any(|task| task.budget.is_some());
-        self.name(plan, first);
-        let (inside, outside) = self.dependencies_in(plan, first);
-        let following = Following::new(tasks, inside.iter().copied());
-        let order = order(&weights(plan), &following);
-        drop(following);
-        let mut numbers = vec![0_u32; tasks];
+        let links = links
+            .map_or_else(|| Links::new(plan, &self.hasher, &|id| self.number(id)), |links| *links);
+        let order = order(&weights(plan), &links);
+        let mut numbers = vec![0_u32; order.len()];
         for (at, place) in (0_u32..).zip(&order) {
             numbers[*place as usize] = at;
         }
-        for task in self.ids.iter_mut().filter(|task| **task >= first) {
-            *task = first + numbers[(*task - first) as usize];
-        }
-        let edges = number(self.edges.len());
         self.plans.push(Part { plan: Arc::clone(plan), first, edges });
-        let mut pairs: Vec<(u32, u32)> = inside;
-        for (from, to) in &mut pairs {
-            (*from, *to) = (numbers[*from as usize], numbers[*to as usize]);
-        }
-        // By dependent, so that those of one task end up in ascending order.
-        pairs.sort_unstable_by_key(|(_, to)| *to);
-        let (begins, ends) = Following::new(tasks, pairs.iter().copied()).into_parts();
+        self.places.extend_from_slice(&order);
+        let (begins, ends) = links.renumbered(&order, &numbers).into_parts();
         self.begins.extend(begins.into_iter().map(|begin| begin + edges));
         self.edges.extend(ends.into_iter().map(|end| end + first));
-        let mut later: Vec<(u32, u32)> = outside;
-        for (_, to) in &mut later {
-            *to = first + numbers[*to as usize];
-        }
+        let outside = links.outside().iter();
+        let mut later: Vec<(u32, u32)> =
+            outside.map(|(from, to)| (*from, first + numbers[*to as usize])).collect();
         later.sort_unstable();
         for (from, to) in later {
             self.later.entry(from).or_default().push(to);
         }
-        self.places.extend_from_slice(&order);
+        self.name(links.into_places(), first, &numbers);
         self.add_profiles(plan, &order, class);
     }
 
-    /// Names the tasks of a plan by their places, until they have numbers.
-    fn name(&mut self, plan: &Plan, first: u32) {
+    /// Names the tasks of the last plan: `places` are theirs by the hash of their ids.
+    fn name(&mut self, mut places: HashTable<u32>, first: u32, numbers: &[u32]) {
+        for task in &mut places {
+            *task = first + numbers[*task as usize];
+        }
         let mut ids = std::mem::take(&mut self.ids);
-        let id = |task: u32| match task.checked_sub(first) {
-            Some(place) => &plan.tasks[place as usize].id,
-            None => self.id(task),
-        };
-        let hash = |task: &u32| self.hasher.hash_one(id(*task).as_str());
-        ids.reserve(plan.tasks.len(), hash);
-        for (task, spec) in (first..).zip(&plan.tasks) {
-            ids.insert_unique(self.hasher.hash_one(spec.id.as_str()), task, hash);
+        if ids.is_empty() {
+            self.ids = places;
+            return;
+        }
+        let hash = |task: &u32| self.hasher.hash_one(self.id(*task).as_str());
+        ids.reserve(places.len(), hash);
+        for task in places {
+            ids.insert_unique(hash(&task), task, hash);
         }
         self.ids = ids;
-    }
-
-    /// The dependencies of a plan's tasks, as pairs: those on its own tasks by place, those on
-    /// earlier tasks by their number.
-    #[expect(clippy::type_complexity, reason = "two lists of the same kind, used once")]
-    fn dependencies_in(&self, plan: &Plan, first: u32) -> (Vec<(u32, u32)>, Vec<(u32, u32)>) {
-        let (mut inside, mut outside) = (Vec::new(), Vec::new());
-        for (to, spec) in (0_u32..).zip(&plan.tasks) {
-            for dependency in &spec.depends_on {
-                let hash = self.hasher.hash_one(dependency.as_str());
-                let is_it = |task: &u32| match task.checked_sub(first) {
-                    Some(place) => plan.tasks[place as usize].id == *dependency,
-                    None => self.id(*task) == dependency,
-                };
-                match self.ids.find(hash, is_it) {
-                    Some(task) if *task >= first => inside.push((task - first, to)),
-                    Some(task) => outside.push((*task, to)),
-                    None => {}
-                }
-            }
-        }
-        (inside, outside)
     }
 
     fn add_profiles(

@@ -1,18 +1,17 @@
 //! Checks a plan as a whole: names, dependencies, permits.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher as _, RandomState};
-
-use hashbrown::HashTable;
+use std::hash::RandomState;
 
 use super::cycle::shortest_cycles;
+use super::links::Links;
 use super::nearest::Nearest;
 use super::{Plan, PlanFault};
 use crate::id::{PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
-use crate::task::{TaskSpec, VerifyCommand};
+use crate::task::VerifyCommand;
 
 /// Where in a plan a fault is: a task by its place in the list, and a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,42 +31,28 @@ pub(crate) enum Part {
     Verify,
 }
 
-/// All faults of the plan with their places, ordered by those.
-pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
-    let mut check = Check { plan, known, first: Places::new(&plan.tasks), faults: Vec::new() };
-    check.names();
-    check.dependencies();
-    check.cycles();
+/// All faults of the plan with their places, ordered by those; and its dependencies, which are sound
+/// when there are none. `known` gives the number of a task of the run.
+pub(crate) fn check(
+    plan: &Plan,
+    hasher: &RandomState,
+    known: &dyn Fn(&TaskId) -> Option<u32>,
+) -> (Links, Vec<(Place, PlanFault)>) {
+    let links = Links::new(plan, hasher, known);
+    let mut check = Check { plan, known, links, faults: Vec::new() };
+    if !check.links.are_sound() {
+        check.names();
+        check.dependencies();
+        check.cycles();
+    }
     check.stages();
     check.faults.sort_by(|(one, _), (two, _)| one.cmp(two));
-    check.faults
+    (check.links, check.faults)
 }
 
-/// Where in the list a task of each id stands first.
-///
-/// A table of hashes, since sorting the ids of a large plan costs more than all the rest of its
-/// check; ids come from outside, so that the hash has a key.
-struct Places<'a> {
-    tasks: &'a [TaskSpec],
-    table: HashTable<usize>,
-    hasher: RandomState,
-}
-
-impl<'a> Places<'a> {
-    fn new(tasks: &'a [TaskSpec]) -> Self {
-        let (mut table, hasher) = (HashTable::with_capacity(tasks.len()), RandomState::new());
-        let hash = |at: &usize| hasher.hash_one(tasks[*at].id.as_str());
-        for (at, task) in tasks.iter().enumerate() {
-            let is_same = |other: &usize| tasks[*other].id == task.id;
-            table.entry(hasher.hash_one(task.id.as_str()), is_same, hash).or_insert(at);
-        }
-        Self { tasks, table, hasher }
-    }
-
-    fn of(&self, id: &TaskId) -> Option<usize> {
-        let hash = self.hasher.hash_one(id.as_str());
-        self.table.find(hash, |at| self.tasks[*at].id == *id).copied()
-    }
+/// All faults of the plan with their places, ordered by those.
+pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
+    check(plan, &RandomState::new(), &|id| known(id).then_some(0)).1
 }
 
 /// Dependencies up to which each is held against those before it.
@@ -85,8 +70,8 @@ fn is_repeated<'a>(list: &'a [TaskId], entry: usize, seen: &mut BTreeSet<&'a Tas
 
 struct Check<'a> {
     plan: &'a Plan,
-    known: &'a dyn Fn(&TaskId) -> bool,
-    first: Places<'a>,
+    known: &'a dyn Fn(&TaskId) -> Option<u32>,
+    links: Links,
     faults: Vec<(Place, PlanFault)>,
 }
 
@@ -95,11 +80,16 @@ impl Check<'_> {
         self.faults.push((Place { task, part }, fault));
     }
 
+    /// Where in the list a task of this id stands first.
+    fn place(&self, id: &TaskId) -> Option<usize> {
+        self.links.place(&self.plan.tasks, id).map(|place| place as usize)
+    }
+
     fn names(&mut self) {
         for (at, task) in self.plan.tasks.iter().enumerate() {
-            if self.first.of(&task.id) != Some(at) {
+            if self.place(&task.id) != Some(at) {
                 self.fault(at, Part::Id, PlanFault::DuplicateTask { task: task.id.clone() });
-            } else if (self.known)(&task.id) {
+            } else if (self.known)(&task.id).is_some() {
                 self.fault(at, Part::Id, PlanFault::KnownTask { task: task.id.clone() });
             }
         }
@@ -116,7 +106,7 @@ impl Check<'_> {
                     PlanFault::RepeatedDependency { task, dependency }
                 } else if *dependency == spec.id {
                     PlanFault::SelfDependency { task: spec.id.clone() }
-                } else if self.first.of(dependency).is_none() && !(self.known)(dependency) {
+                } else if self.place(dependency).is_none() && (self.known)(dependency).is_none() {
                     let all = self.plan.tasks.iter().map(|other| &other.id);
                     let others = all.filter(|id| **id != spec.id);
                     let nearest = nearest
@@ -137,7 +127,7 @@ impl Check<'_> {
     /// Tasks of the run exist already and so depend on none of these: a circle is within the plan.
     fn cycles(&mut self) {
         let tasks = &self.plan.tasks;
-        let place = |id: &TaskId| self.first.of(id);
+        let place = |id: &TaskId| self.links.place(tasks, id).map(|place| place as usize);
         let edges: Vec<Vec<usize>> =
             tasks.iter().map(|task| task.depends_on.iter().filter_map(place).collect()).collect();
         for cycle in shortest_cycles(&edges) {
@@ -153,13 +143,14 @@ impl Check<'_> {
     }
 
     fn stages(&mut self) {
-        let default = Pipeline::default();
+        let built_in = Pipeline::default();
+        let default = self.plan.default_pipeline().unwrap_or(&built_in);
         for (at, spec) in self.plan.tasks.iter().enumerate() {
-            let task = spec.id.clone();
-            let Some(pipeline) = self.plan.named_pipeline(spec, &default) else {
+            let Some(pipeline) = self.plan.named_pipeline(spec, default) else {
                 if let Some(pipeline) = spec.pipeline.clone()
                     && !is_on(Mutant::UnknownPipelineIsDefault)
                 {
+                    let task = spec.id.clone();
                     self.fault(at, Part::Pipeline, PlanFault::UnknownPipeline { task, pipeline });
                 }
                 continue;
@@ -167,7 +158,7 @@ impl Check<'_> {
             for (pool, own) in &spec.needs {
                 let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
                 if own.get() > limit && !is_on(Mutant::NeedsBeyondLimitTaken) {
-                    let (task, pool) = (task.clone(), pool.clone());
+                    let (task, pool) = (spec.id.clone(), pool.clone());
                     let (part, needs) = (Part::Needs(pool.clone()), own.get());
                     self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
                 }
@@ -181,6 +172,7 @@ impl Check<'_> {
             if pipeline.stages().iter().any(verifies)
                 && spec.verify.as_ref().is_none_or(VerifyCommand::is_empty)
             {
+                let task = spec.id.clone();
                 self.fault(at, Part::Verify, PlanFault::NoVerifyCommand { task });
             }
         }
@@ -199,6 +191,7 @@ mod tests {
 
     use super::*;
     use crate::id::PipelineName;
+    use crate::task::TaskSpec;
 
     fn id(text: &str) -> TaskId {
         TaskId::parse(text).unwrap()

@@ -5,11 +5,13 @@
 mod check;
 mod cycle;
 mod error;
+mod links;
 mod nearest;
 mod parse;
 mod warning;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::RandomState;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +19,7 @@ pub use self::error::{
     PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors,
     Position, TaskRef, TextFault,
 };
+pub(crate) use self::links::Links;
 pub use self::warning::{ESTIMATE_MAX, PlanWarning};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
@@ -58,6 +61,20 @@ impl Plan {
         check::faults(self, known).into_iter().map(|(_, fault)| fault).collect()
     }
 
+    /// [`check`](Self::check) with the dependencies, of a plan that has no fault; `known` gives the
+    /// number of a task of the run.
+    pub(crate) fn links(
+        &self,
+        hasher: &RandomState,
+        known: &dyn Fn(&TaskId) -> Option<u32>,
+    ) -> Result<Links, Vec<PlanFault>> {
+        let (links, faults) = check::check(self, hasher, known);
+        if faults.is_empty() {
+            return Ok(links);
+        }
+        Err(faults.into_iter().map(|(_, fault)| fault).collect())
+    }
+
     /// What works, but is probably not meant: a task without a scope, one that takes long, one
     /// command that judges many. First those of the tasks in their order, then those of the plan.
     #[must_use]
@@ -90,19 +107,20 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn pipeline_of(&self, task: &TaskSpec) -> Option<Pipeline> {
-        let default = Pipeline::default();
-        let pipeline = self.named_pipeline(task, &default)?;
+        let built_in = Pipeline::default();
+        let default = self.default_pipeline().unwrap_or(&built_in);
+        let pipeline = self.named_pipeline(task, default)?;
         Some(pipeline.for_task(task.timeout, task.model.as_deref()))
     }
 
     fn named_pipeline<'a>(
         &'a self,
         task: &TaskSpec,
-        built_in: &'a Pipeline,
+        default: &'a Pipeline,
     ) -> Option<&'a Pipeline> {
         match &task.pipeline {
             Some(name) if name.as_str() != DEFAULT_PIPELINE => self.pipelines.get(name),
-            Some(_) | None => self.default_pipeline().or(Some(built_in)),
+            Some(_) | None => Some(default),
         }
     }
 

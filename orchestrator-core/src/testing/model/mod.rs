@@ -282,7 +282,7 @@ impl Model {
     fn rank(&mut self, policy: &dyn SchedulingPolicy) {
         let mut specs = Specs::default();
         for plan in &self.plans {
-            specs.add(plan, |_, _, _| 0);
+            specs.add(plan, None, |_, _, _| 0);
         }
         for edit in &self.edits {
             if let Some(number) = specs.number(&edit.id) {
