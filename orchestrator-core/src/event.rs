@@ -94,8 +94,8 @@ pub enum EventKind<T = TaskId> {
     },
     /// A process began to drive the run.
     DriverOpened {
-        /// The process.
-        owner: Owner,
+        /// The process; apart, since it would make all events larger.
+        owner: Box<Owner>,
         /// How the run's time follows from the clocks from here on.
         anchor: Anchor,
         /// How long a lease lives after a renewal, in milliseconds.

@@ -142,7 +142,7 @@ impl Engine {
         let EventKind::DriverOpened { owner, anchor, ttl_ms, token_floor } = kind else { return };
         let ttl = Duration::from_millis(*ttl_ms);
         self.change_owner(OwnerRecord {
-            owner: owner.clone(),
+            owner: (**owner).clone(),
             touched_at: at,
             ttl,
             ended: false,

@@ -66,7 +66,7 @@ impl Engine {
         }
         let anchor = Anchor { reading: opening.reading.clone(), at: draft.now };
         draft.push(EventKind::DriverOpened {
-            owner: opening.owner.clone(),
+            owner: Box::new(opening.owner.clone()),
             anchor,
             ttl_ms: millis(opening.ttl),
             token_floor: opening.floor,

@@ -165,7 +165,7 @@ impl Check<'_> {
             }
             let costs = || pipeline.stages().iter().any(|stage| stage.cap > Usd::ZERO);
             if spec.budget == Some(Usd::ZERO) && costs() {
-                self.fault(at, Part::Budget, PlanFault::NoBudget { task: task.clone() });
+                self.fault(at, Part::Budget, PlanFault::NoBudget { task: spec.id.clone() });
             }
             let verifies =
                 |stage: &StageSpec| stage.kind == StageKind::Verify && stage.command.is_none();

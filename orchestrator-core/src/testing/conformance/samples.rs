@@ -428,7 +428,7 @@ fn run_events() -> Vec<EventKind> {
         EventKind::PilotSet { tasks: Some(5) },
         EventKind::BudgetSet { budget: None },
         EventKind::DriverOpened {
-            owner: owner("o"),
+            owner: Box::new(owner("o")),
             anchor: anchor(),
             ttl_ms: 30_000,
             token_floor: FencingToken(3),
