@@ -1,5 +1,7 @@
 //! Handlebars templates, strictly: built in, or files that people edit.
 
+mod partials;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,13 @@ use super::{ChangeText, Document, Values};
 
 /// Longest prompt, in bytes. The program takes ten times as much; no model reads it.
 pub const PROMPT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Fewest attempts that `check` renders.
+const ATTEMPTS_CHECKED_MIN: u32 = 3;
+/// Most attempts that `check` renders one by one.
+const ATTEMPTS_CHECKED_MAX: u32 = 9;
+/// Most errors of earlier attempts that `check` renders.
+const FEEDBACK_CHECKED_MAX: usize = 64;
 
 const BUILT_IN: &[(&str, &str)] = &[
     ("implement", include_str!("builtin/implement.hbs")),
@@ -278,25 +287,14 @@ impl Templates {
         Ok(prompt)
     }
 
-    /// Makes all that a runner would be given for these tasks, at the first attempt, the second and a
-    /// later one, with something noticed and without, and says what is wrong with any of it.
+    /// Makes all that a runner would be given for these tasks at each of their attempts, with something
+    /// noticed and without, and says what is wrong with any of it. Of more than ten attempts the
+    /// first nine and the last are tried.
     #[must_use]
     pub fn check(&self, tasks: &[TaskSpec], documents: &[Document]) -> Vec<PromptFault> {
-        let error = "an error of an earlier attempt".to_owned();
-        let feedback = [error.clone(), error];
-        let variants: Vec<Variant<'_>> = (1..)
-            .zip(0..=feedback.len())
-            .flat_map(|(attempt, errors)| {
-                let feedback = &feedback[..errors];
-                [&[][..], feedback].map(|noticed| Variant {
-                    attempt,
-                    feedback,
-                    noticed,
-                    change: None,
-                })
-            })
-            .collect();
-        self.check_all(tasks, documents, &[None, Some("resume"), Some("rules")], &variants)
+        let errors = vec!["an error of an earlier attempt".to_owned(); FEEDBACK_CHECKED_MAX];
+        let variants = |task: &TaskSpec| attempts(task.max_retries, &errors);
+        self.check_all(tasks, documents, &[None, Some("resume"), Some("rules")], variants)
     }
 
     /// Makes the prompts of all reviews of these tasks: the first question and a repeated one, a first
@@ -313,17 +311,17 @@ impl Templates {
         let variants: Vec<Variant<'_>> = changes(&some)
             .map(|change| Variant { attempt: 1, feedback: &[], noticed: &[], change: Some(change) })
             .collect();
-        self.check_all(tasks, documents, &[Some(name)], &variants)
+        self.check_all(tasks, documents, &[Some(name)], |_| variants.clone())
     }
 
     /// Renders these templates, of which `None` is the task's own, for each task in all variants, and
     /// gathers what goes wrong, each fault once with all of its tasks.
-    fn check_all(
+    fn check_all<'a>(
         &self,
         tasks: &[TaskSpec],
         documents: &[Document],
         names: &[Option<&str>],
-        variants: &[Variant<'_>],
+        variants: impl Fn(&TaskSpec) -> Vec<Variant<'a>>,
     ) -> Vec<PromptFault> {
         // The length of the documents matters to the length of the prompt, and that once.
         let short = |one: &Document| Document { name: one.name.clone(), text: "text".to_owned() };
@@ -332,13 +330,20 @@ impl Templates {
         for task in tasks {
             // A fault of one rendering is mostly one of the others too.
             let mut own: BTreeMap<String, TemplateError> = BTreeMap::new();
+            let variants = variants(task);
             for name in names {
                 let name = name.unwrap_or(&task.prompt_template);
+                for err in partials::missing(&self.engine, name) {
+                    own.entry(err.to_string()).or_insert(err);
+                }
                 for (number, variant) in variants.iter().enumerate() {
                     let documents = if number == 0 { documents } else { &short };
                     let Variant { attempt, feedback, noticed, change } = *variant;
                     let values = Values { task, attempt, feedback, noticed, documents, change };
-                    if let Err(err) = self.render(name, values) {
+                    // Rendering names another place of the same include.
+                    if let Err(err) = self.render(name, values)
+                        && !own.values().any(|known| is_same_include(known, &err))
+                    {
                         own.entry(err.to_string()).or_insert(err);
                     }
                 }
@@ -361,6 +366,36 @@ struct Variant<'a> {
     feedback: &'a [String],
     noticed: &'a [String],
     change: Option<ChangeText<'a>>,
+}
+
+fn is_same_include(one: &TemplateError, two: &TemplateError) -> bool {
+    let names = |error: &TemplateError| {
+        if let TemplateError::MissingPartial { template, partial, .. } = error {
+            Some((template.clone(), partial.clone()))
+        } else {
+            None
+        }
+    };
+    names(one).is_some_and(|one| names(two) == Some(one))
+}
+
+/// The attempts that a task may have: those up to the third always, since a person can grant more than
+/// were planned.
+fn attempts(retries: u32, errors: &[String]) -> Vec<Variant<'_>> {
+    let last = retries.saturating_add(1).max(ATTEMPTS_CHECKED_MIN);
+    let first = 1..=last.min(ATTEMPTS_CHECKED_MAX);
+    let further = (last > ATTEMPTS_CHECKED_MAX).then_some(last);
+    let variants = first.chain(further).flat_map(|attempt| {
+        let earlier = usize::try_from(attempt - 1).unwrap_or(usize::MAX).min(errors.len());
+        let feedback = &errors[..earlier];
+        [&[][..], &errors[..earlier.min(2)]].map(|noticed| Variant {
+            attempt,
+            feedback,
+            noticed,
+            change: None,
+        })
+    });
+    variants.collect()
 }
 
 /// Changes as reviews may get them: bare, with each part alone, with all but one, and with all.

@@ -189,6 +189,58 @@ fn check_finds_what_only_a_later_attempt_would_miss() {
 }
 
 #[test]
+fn check_finds_what_is_included_in_a_branch_that_no_rendering_comes_to() {
+    let own = TaskSpec { prompt_template: "own".to_owned(), ..task() };
+    let faults = |text: &str| with(text).check(from_ref(&own), &[]);
+    for text in [
+        "\n{{#if (gt attempt 3)}}{{> gone}}{{/if}}",
+        "\n{{#if inputs.none}}{{> gone}}{{/if}}",
+        "\n{{#if inputs.source}}{{else}}{{> gone}}{{/if}}",
+        "\n{{#if inputs.none}}{{else if inputs.no}}{{else if inputs.nor}}{{> gone}}{{/if}}",
+        "\n{{#each inputs.files}}{{#if (eq @index 7)}}{{> gone}}{{/if}}{{/each}}",
+        // Rendered too: said once.
+        "\n{{> gone}}",
+        "\n{{#if inputs.source}}{{> gone}}{{/if}}",
+    ] {
+        let faults = faults(text);
+        assert_eq!(faults.len(), 1, "{text}: {faults:?}");
+        let TemplateError::MissingPartial { template, line, partial, .. } = &faults[0].error else {
+            panic!("{text}: {faults:?}")
+        };
+        assert_eq!((template.as_str(), *line, partial.as_str()), ("own", Some(2), "gone"));
+    }
+    let mut through = with("{{#if inputs.none}}{{> other}}{{/if}}");
+    through.add("other", "{{#if inputs.none}}{{> own}}{{> gone}}{{/if}}").unwrap();
+    let texts: Vec<String> =
+        through.check(from_ref(&own), &[]).iter().map(ToString::to_string).collect();
+    assert!(texts.len() == 1 && texts[0].contains("`other`"), "{texts:?}");
+    for text in [
+        "{{#*inline \"mine\"}}x{{/inline}}{{#if inputs.none}}{{> mine}}{{/if}}",
+        "{{#> gone}}instead{{/gone}}",
+        "{{#if inputs.none}}{{> rules}}{{> (lookup inputs \"source\")}}{{/if}}",
+    ] {
+        let faults = faults(text);
+        assert!(faults.is_empty(), "{text}: {faults:?}");
+    }
+}
+
+#[test]
+fn check_renders_every_attempt_that_a_task_may_have() {
+    for (text, retries, expected) in [
+        ("{{#if (gt attempt 3)}}{{inputs.gone}}{{/if}}", 3, 1),
+        ("{{#if (gt attempt 3)}}{{inputs.gone}}{{/if}}", 2, 0),
+        ("{{#each learnings}}{{#if (eq @index 1)}}{{inputs.gone}}{{/if}}{{/each}}", 3, 1),
+        ("{{#if (eq attempt attempts_max)}}{{inputs.gone}}{{/if}}", 500, 1),
+        ("{{#if (eq attempt 3)}}{{inputs.gone}}{{/if}}", 0, 1),
+        ("{{attempt}}", u32::MAX, 0),
+    ] {
+        let own = TaskSpec { prompt_template: "own".to_owned(), max_retries: retries, ..task() };
+        let faults = with(text).check(from_ref(&own), &[]);
+        assert_eq!(faults.len(), expected, "{text} {retries}: {faults:?}");
+    }
+}
+
+#[test]
 fn check_renders_what_no_template_of_a_task_includes() {
     let mut templates = Templates::built_in();
     templates.add("own", "bare").unwrap();
@@ -242,7 +294,7 @@ fn check_finds_what_any_review_of_any_task_would_miss() {
     let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(faults.len(), 2, "{texts:#?}");
     let of = |text: &str| faults.iter().find(|fault| fault.to_string().contains(text)).unwrap();
-    assert_eq!((of("`gone`").tasks.len(), of("inputs.source").tasks.len()), (2, 1), "{texts:#?}");
+    assert_eq!((of("`gone`").tasks.len(), of("inputs.source").tasks.len()), (3, 1), "{texts:#?}");
 }
 
 #[test]
