@@ -17,7 +17,7 @@ use crate::table::{OWNERS, PLANS, POOLS, RUNS, TASKS};
 pub(crate) fn read_run(row: &Row<'_>) -> Result<(Seq, RunRecord), StoreError> {
     let fields = &mut Fields::new(RUNS.name, row);
     let id = fields.parsed()?;
-    let seq = Seq(fields.u64()?);
+    let seq = Seq(fields.int()?);
     let record = RunRecord {
         id,
         state: read_state(fields)?,

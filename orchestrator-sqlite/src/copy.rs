@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use orchestrator_core::Seq;
 use orchestrator_core::port::StoreError;
+use orchestrator_core::{RunId, Seq};
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -43,6 +43,12 @@ pub enum CopyError {
         /// What SQLite says.
         #[source]
         source: rusqlite::Error,
+    },
+    /// There is no log to copy.
+    #[error("the store has no run `{run}`")]
+    NoRun {
+        /// The run that was asked for.
+        run: RunId,
     },
     /// What is to be copied cannot be read.
     #[error("cannot read what is to be copied")]

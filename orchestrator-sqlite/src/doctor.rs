@@ -36,6 +36,15 @@ pub enum FileFault {
         /// What SQLite says.
         what: String,
     },
+    /// A part of the file cannot be examined; the others were.
+    #[error("{what} cannot be examined")]
+    Unexamined {
+        /// Which part.
+        what: String,
+        /// Why, and what helps.
+        #[source]
+        cause: StoreError,
+    },
     /// A row belongs to a run that is not there.
     #[error("a row of table `{table}` belongs to no row of `{parent}`")]
     Stray {
@@ -83,27 +92,45 @@ pub enum FileFault {
 pub(crate) fn examine(conn: &mut Connection) -> Result<Health, StoreError> {
     // One state of the file, whatever is committed meanwhile.
     let tx = read::reading(conn)?;
-    let mut faults = damage(&tx)?;
+    let mut faults = damage(&tx);
     let mut events = 0;
-    let runs = read::runs(&tx)?;
+    let mut runs = Vec::new();
+    let names = read::each_row(&tx, "SELECT id FROM runs ORDER BY id", [], |row| {
+        // Names that are none were found by then.
+        runs.extend(Fields::new("runs", row).parsed::<RunId>());
+        Ok(())
+    });
+    note("the list of runs", names, &mut faults);
     for run in &runs {
-        events += examine_run(&tx, run, &mut faults)?;
+        events += examine_run(&tx, run, &mut faults);
     }
     Ok(Health { runs, events, faults })
 }
 
-fn damage(conn: &Connection) -> Result<Vec<FileFault>, StoreError> {
-    let damaged = |row: &Row<'_>| Ok(FileFault::Damaged { what: text(row, 0)? });
-    let mut faults = read::rows(conn, "PRAGMA integrity_check", [], damaged)?;
-    faults.retain(|fault| !matches!(fault, FileFault::Damaged { what } if what == "ok"));
-    let stray =
-        |row: &Row<'_>| Ok(FileFault::Stray { table: text(row, 0)?, parent: text(row, 1)? });
+/// What cannot be examined takes nothing away that was found.
+fn note(what: &str, end: Result<(), StoreError>, faults: &mut Vec<FileFault>) {
+    let unexamined = |cause| FileFault::Unexamined { what: what.to_owned(), cause };
+    faults.extend(end.err().map(unexamined));
+}
+
+fn damage(conn: &Connection) -> Vec<FileFault> {
     const STRAYS: &str = r#"SELECT "table", parent FROM pragma_foreign_key_check LIMIT 100"#;
-    faults.extend(read::rows(conn, STRAYS, [], stray)?);
+    let mut faults = Vec::new();
+    let end = read::each_row(conn, "PRAGMA integrity_check", [], |row| {
+        faults.push(FileFault::Damaged { what: text(row, 0)? });
+        Ok(())
+    });
+    faults.retain(|fault| !matches!(fault, FileFault::Damaged { what } if what == "ok"));
+    note("the pages of the file", end, &mut faults);
+    let end = read::each_row(conn, STRAYS, [], |row| {
+        faults.push(FileFault::Stray { table: text(row, 0)?, parent: text(row, 1)? });
+        Ok(())
+    });
+    note("to which run each row belongs", end, &mut faults);
     let unnamed = |row: &Row<'_>| Fields::new("runs", row).parsed::<RunId>();
     let unnamed = read::unreadable(conn, "SELECT id FROM runs", [], unnamed);
     faults.extend(unnamed.into_iter().map(|cause| FileFault::Unnamed { cause }));
-    Ok(faults)
+    faults
 }
 
 fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
@@ -111,18 +138,22 @@ fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
 }
 
 /// Holds a run's records against its log; returns how many events were read.
-fn examine_run(
-    tx: &Transaction<'_>,
-    run: &RunId,
-    faults: &mut Vec<FileFault>,
-) -> Result<u64, StoreError> {
-    let Some((number, seq)) = read::run_number(tx, run).map_err(read_error)? else { return Ok(0) };
+fn examine_run(tx: &Transaction<'_>, run: &RunId, faults: &mut Vec<FileFault>) -> u64 {
+    let (number, seq) = match read::run_number(tx, run).map_err(read_error) {
+        Ok(Some(found)) => found,
+        Ok(None) => return 0,
+        Err(cause) => {
+            faults.push(FileFault::Unreadable { run: run.clone(), cause });
+            return 0;
+        }
+    };
     let mut unreadable = unreadable_rows(tx, run, number);
+    unreadable.extend(rebuild::check_end(tx, run, number, seq).err());
     let loaded = read::load_as_it_is(tx, run, number);
-    let must = rebuild::from_log(tx, run, number, seq);
-    let events = if must.is_ok() { seq.0 } else { 0 };
+    let must = rebuild::from_log(tx, run, number);
+    let events = must.as_ref().map_or(0, |must| must.seq.0);
     match (loaded, must) {
-        (Ok(Some(snapshot)), must) => {
+        (Ok(Some((snapshot, _))), must) => {
             if let Err(cause) = Engine::restore(&snapshot) {
                 faults.push(FileFault::Unfit { run: run.clone(), cause });
             }
@@ -142,7 +173,7 @@ fn examine_run(
     unreadable.retain(|cause| named.insert(cause.to_string()));
     let unreadable = unreadable.into_iter();
     faults.extend(unreadable.map(|cause| FileFault::Unreadable { run: run.clone(), cause }));
-    Ok(events)
+    events
 }
 
 /// Each row of a run that cannot be understood.
@@ -165,7 +196,7 @@ fn unreadable_rows(tx: &Transaction<'_>, run: &RunId, number: i64) -> Vec<StoreE
 }
 
 /// The records that differ, by name. When an owner was last seen is no event.
-fn differences(replayed: &Snapshot, stored: &Snapshot) -> Vec<String> {
+pub(crate) fn differences(replayed: &Snapshot, stored: &Snapshot) -> Vec<String> {
     let untouched = |owner: &OwnerRecord| OwnerRecord { touched_at: Timestamp(0), ..owner.clone() };
     let mut found = Vec::new();
     if replayed.run != stored.run {

@@ -30,6 +30,10 @@ fn remedy(table: &str) -> &'static str {
 
 const REMEDY_FILE: &str = "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
 
+/// What helps when a run stands elsewhere than its log ends.
+const REMEDY_END: &str = "have it put right from the log (`cargo run --example store -- repair FILE`, \
+                          or `SqliteStore::repair`), or restore a backup (see docs/SCHEMA.md)";
+
 /// What kind of failure an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
@@ -57,18 +61,41 @@ pub(crate) fn failure(err: &rusqlite::Error) -> Failure {
     }
 }
 
+/// Whether a table or a column is gone, or has a value of a type that it never takes.
+fn is_altered(err: &rusqlite::Error) -> bool {
+    let is_odd_value = matches!(
+        err,
+        rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..)
+    );
+    // SQLite has no code of its own for what is not there.
+    let said = err.to_string();
+    let is_gone = ["no such table:", "no such column:", "has no column named"]
+        .iter()
+        .any(|gone| said.contains(gone));
+    let is_plain = err.sqlite_error().is_some_and(|err| err.extended_code == ffi::SQLITE_ERROR);
+    is_odd_value || (is_plain && is_gone)
+}
+
 /// An error of a read.
 pub(crate) fn read_error(err: rusqlite::Error) -> StoreError {
     match failure(&err) {
         Failure::Busy => StoreError::Busy(Box::new(err)),
-        Failure::Corrupt | Failure::NotADatabase => StoreError::Corrupt {
-            place: "the database file".to_owned(),
-            remedy: REMEDY_FILE.to_owned(),
-            cause: Box::new(err),
-        },
+        Failure::Corrupt | Failure::NotADatabase => damaged(err),
+        Failure::Other if is_altered(&err) => damaged(err),
         Failure::Full | Failure::ReadOnly | Failure::Other => {
             StoreError::Unavailable(Box::new(err))
         }
+    }
+}
+
+fn damaged(err: rusqlite::Error) -> StoreError {
+    StoreError::Corrupt {
+        place: "the database file".to_owned(),
+        remedy: REMEDY_FILE.to_owned(),
+        cause: Box::new(err),
     }
 }
 
@@ -105,6 +132,23 @@ pub(crate) fn corrupt(
 ) -> StoreError {
     let place = format!("table `{table}`, {row}");
     StoreError::Corrupt { place, remedy: remedy(table).to_owned(), cause: Box::new(cause) }
+}
+
+/// A run stands elsewhere than its log ends.
+pub(crate) fn off_log(
+    table: &str,
+    row: impl Display,
+    cause: impl Error + Send + Sync + 'static,
+) -> StoreError {
+    let (place, remedy) = (format!("table `{table}`, {row}"), REMEDY_END.to_owned());
+    StoreError::Corrupt { place, remedy, cause: Box::new(cause) }
+}
+
+/// Rows of a run that is not there any more are in the way.
+pub(crate) fn strays(table: &str, cause: impl Error + Send + Sync + 'static) -> StoreError {
+    let place = format!("table `{table}`, the rows that belong to no row of `runs`");
+    let remedy = "restore a backup, or remove them with the `sqlite3` shell (see docs/SCHEMA.md)";
+    StoreError::Corrupt { place, remedy: remedy.to_owned(), cause: Box::new(cause) }
 }
 
 impl From<Gone> for StoreError {

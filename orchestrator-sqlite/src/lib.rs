@@ -23,6 +23,7 @@ mod codec;
 mod copy;
 mod doctor;
 mod error;
+mod fit;
 mod log;
 #[cfg(feature = "mutants")]
 pub mod mutant;

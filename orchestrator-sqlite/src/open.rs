@@ -33,7 +33,8 @@ pub struct SqliteOptions {
     /// When a commit counts as written.
     pub synchronous: Synchronous,
     /// How long a call waits for other processes that write before it answers that the store is
-    /// busy.
+    /// busy. The time counts from when its turn comes: writes are done one after another, so that
+    /// one behind others that each wait so long waits for them too.
     pub busy_max: Duration,
     /// Whether a file on a network file system is opened all the same. That is safe only while
     /// processes of one host alone use it, and where its locks work.
@@ -209,7 +210,11 @@ pub enum OpenError {
         log: PathBuf,
     },
     /// SQLite cannot open it for another reason.
-    #[error("cannot open `{}` as a database", .path.display())]
+    #[error(
+        "cannot open `{}` as a database: restore a backup, or save what can be read with \
+         `sqlite3 FILE .recover`",
+        .path.display()
+    )]
     Database {
         /// The file.
         path: PathBuf,

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, Params, Row, Transaction, par
 
 use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
 use crate::error::{corrupt, read_error};
+use crate::fit;
 use crate::mutant::{Mutant, is_on};
 use crate::rebuild;
 use crate::row::Fields;
@@ -77,7 +78,8 @@ pub(crate) fn unreadable<T>(
     all
 }
 
-fn each_row(
+/// Hands over the rows of a statement, those before one that cannot be read too.
+pub(crate) fn each_row(
     conn: &Connection,
     sql: &str,
     params: impl Params,
@@ -102,25 +104,32 @@ pub(crate) fn load(conn: &mut Connection, run: &RunId) -> Result<Option<Snapshot
     let tx = reading(conn)?;
     let Some((number, seq)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
     match load_as_it_is(&tx, run, number) {
+        Ok(Some((snapshot, Some(unfit)))) => {
+            rebuild::fitting(&tx, number, snapshot, unfit).map(Some)
+        }
+        Ok(loaded) => Ok(loaded.map(|(snapshot, _)| snapshot)),
         // What the log knows too stops nobody.
         Err(unreadable @ StoreError::Corrupt { .. }) => {
             rebuild::snapshot(&tx, run, number, seq, unreadable).map(Some)
         }
-        loaded => loaded,
+        Err(err) => Err(err),
     }
 }
 
-/// Reads a run whose rows can all be understood.
+/// Reads a run whose rows can all be understood, and which of them does not fit its plans.
 pub(crate) fn load_as_it_is(
     tx: &Transaction<'_>,
     run: &RunId,
     number: i64,
-) -> Result<Option<Snapshot>, StoreError> {
+) -> Result<Option<(Snapshot, Option<StoreError>)>, StoreError> {
     let Some((seq, run)) = run_record(tx, run, number)? else { return Ok(None) };
     let plans = run.plans.iter().map(|plan| plan_blob(tx, number, plan));
     let plans: Vec<_> = plans.collect::<Result<_, _>>()?;
     // The plans of a large run are large too, and their hashes take a good part of the time.
-    let check = || plans.iter().zip(&run.plans).try_for_each(check_plan);
+    let check = || {
+        plans.iter().zip(&run.plans).try_for_each(check_plan)?;
+        Ok::<_, StoreError>(fit::names(&plans))
+    };
     let (tasks, checked) = thread::scope(|scope| {
         let checking = thread::Builder::new().spawn_scoped(scope, check);
         let tasks = all_tasks(tx, number);
@@ -128,9 +137,10 @@ pub(crate) fn load_as_it_is(
         (tasks, checking.map_or_else(|_| Ok(check()), ScopedJoinHandle::join))
     });
     let tasks = tasks?;
-    checked.map_err(|_| StoreError::Unavailable(Box::new(Gone)))??;
+    let names = checked.map_err(|_| StoreError::Unavailable(Box::new(Gone)))??;
+    let unfit = names.and_then(|names| fit::unfit(&names, &tasks, fit::count(&run.counts)));
     let (pools, owners) = (pools(tx, number)?, owners(tx, number)?);
-    Ok(Some(Snapshot { seq, run, tasks, pools, owners, plans }))
+    Ok(Some((Snapshot { seq, run, tasks, pools, owners, plans }, unfit)))
 }
 
 /// Reads all tasks of a run; each must be at its place.
@@ -209,25 +219,78 @@ pub(crate) fn events(
     after: Seq,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    events_within(conn, run, after, limit)
+    let tx = reading(conn)?;
+    let Some((number, seq)) = run_number(&tx, run).map_err(read_error)? else {
+        return Ok(Vec::new());
+    };
+    let events = events_within(&tx, number, after, limit)?;
+    let end = events.last().map_or(after, |last| last.seq);
+    if events.len() < limit && end < seq {
+        // The last ones are missing, where no event after them can tell.
+        rebuild::check_end(&tx, run, number, seq)?;
+    }
+    Ok(events)
 }
 
-/// The same within a transaction.
+/// The same within a transaction; none may be missing between two that are there.
 pub(crate) fn events_within(
     conn: &Connection,
-    run: &RunId,
+    run: i64,
     after: Seq,
     limit: usize,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    const SQL: &str = "SELECT events.seq, body FROM events JOIN runs USING (run) \
-                       WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
-    let after = i64::try_from(after.0).unwrap_or(i64::MAX);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    const SQL: &str =
+        "SELECT seq, body FROM events WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
     let read = |row: &Row<'_>| match read_event(row) {
-        Err(_) if is_on(Mutant::BadRowSkipped) => Ok(None),
-        event => event.map(Some),
+        Err(_) if is_on(Mutant::BadRowSkipped) => {
+            Ok((Seq(Fields::new("events", row).u64()?), None))
+        }
+        event => event.map(|stored| (stored.seq, Some(stored))),
     };
-    Ok(rows(conn, SQL, params![run.as_str(), after, limit], read)?.into_iter().flatten().collect())
+    Ok(log_rows(conn, SQL, run, after, limit, read)?.into_iter().flatten().collect())
+}
+
+/// Reads rows of the log, each of which must follow the one before it.
+fn log_rows<T>(
+    conn: &Connection,
+    sql: &str,
+    run: i64,
+    after: Seq,
+    limit: usize,
+    mut read: impl FnMut(&Row<'_>) -> Result<(Seq, T), StoreError>,
+) -> Result<Vec<T>, StoreError> {
+    let from = i64::try_from(after.0).unwrap_or(i64::MAX);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut expected = after.plus(1);
+    rows(conn, sql, params![run, from, limit], |row| {
+        let (seq, read) = read(row)?;
+        if seq != expected {
+            return Err(rebuild::log_fault(expected, rebuild::NoLog::Gap));
+        }
+        expected = seq.plus(1);
+        Ok(read)
+    })
+}
+
+/// Where the log of a run ends.
+pub(crate) fn log_end(conn: &Connection, run: i64) -> rusqlite::Result<Seq> {
+    const SQL: &str = "SELECT max(seq) FROM events WHERE run = ?1";
+    let end: Option<i64> = conn.prepare_cached(SQL)?.query_row([run], |row| row.get(0))?;
+    Ok(Seq(end.and_then(|end| u64::try_from(end).ok()).unwrap_or(0)))
+}
+
+/// The number of a run and where its log ends; `None` when there is no such run.
+pub(crate) fn whole_log(
+    conn: &mut Connection,
+    run: &RunId,
+) -> Result<Option<(i64, Seq)>, StoreError> {
+    let tx = reading(conn)?;
+    let Some((number, seq)) = run_number(&tx, run).map_err(read_error)? else { return Ok(None) };
+    let end = log_end(&tx, number).map_err(read_error)?;
+    if end < seq {
+        rebuild::check_end(&tx, run, number, seq)?;
+    }
+    Ok(Some((number, end)))
 }
 
 /// An event, of its position and its body.
@@ -238,18 +301,17 @@ pub(crate) fn read_event(row: &Row<'_>) -> Result<StoredEvent, StoreError> {
 
 /// Reads events as they are stored, understood or not.
 pub(crate) fn raw_events(
-    conn: &mut Connection,
-    run: &RunId,
+    conn: &Connection,
+    run: i64,
     after: Seq,
     limit: usize,
 ) -> Result<Vec<(Seq, Vec<u8>)>, StoreError> {
-    const SQL: &str = "SELECT events.seq, CAST(body AS BLOB) FROM events JOIN runs USING (run) \
-                       WHERE id = ?1 AND events.seq > ?2 ORDER BY events.seq LIMIT ?3";
-    let after = i64::try_from(after.0).unwrap_or(i64::MAX);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    rows(conn, SQL, params![run.as_str(), after, limit], |row| {
+    const SQL: &str = "SELECT seq, CAST(body AS BLOB) FROM events \
+                       WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3";
+    log_rows(conn, SQL, run, after, limit, |row| {
         let fields = &mut Fields::new("events", row);
-        Ok((Seq(fields.u64()?), fields.raw()?))
+        let seq = Seq(fields.u64()?);
+        Ok((seq, (seq, fields.raw()?)))
     })
 }
 

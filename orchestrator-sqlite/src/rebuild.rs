@@ -8,9 +8,9 @@ use rusqlite::{Connection, params};
 use tracing::warn;
 
 use crate::codec::{Shared, read_task};
-use crate::error::corrupt;
-use crate::read;
-use crate::table::SQL;
+use crate::error::{corrupt, off_log, read_error};
+use crate::table::{RUNS, SQL};
+use crate::{fit, read};
 
 /// How many events are read at a time.
 const PAGE: usize = 10_000;
@@ -20,43 +20,83 @@ const PAGE: usize = 10_000;
 pub(crate) enum NoLog {
     #[error("the event is missing")]
     Gap,
+    #[error("the event is missing: the run stands at {seq}, and its log ends at {end}")]
+    Short { seq: Seq, end: Seq },
+    #[error("the run stands at {seq}, and its log ends at {end}")]
+    Long { seq: i64, end: Seq },
     #[error("the log makes no run")]
     Nothing,
 }
 
-fn log_fault(at: Seq, cause: NoLog) -> StoreError {
+pub(crate) fn log_fault(at: Seq, cause: NoLog) -> StoreError {
     corrupt("events", format_args!("row `{at}`"), cause)
 }
 
-/// All records as the log makes them, up to a position.
+/// Whether a run stands where its log ends.
+///
+/// # Errors
+/// [`StoreError::Corrupt`] with what helps, when it does not.
+pub(crate) fn check_end(
+    conn: &Connection,
+    run: &RunId,
+    number: i64,
+    seq: Seq,
+) -> Result<(), StoreError> {
+    let end = read::log_end(conn, number).map_err(read_error)?;
+    match i64::try_from(seq.0) {
+        Ok(_) if seq == end => Ok(()),
+        Ok(_) if seq > end => {
+            Err(off_log("events", format_args!("row `{}`", end.plus(1)), NoLog::Short { seq, end }))
+        }
+        Ok(_) | Err(_) => {
+            let cause = NoLog::Long { seq: seq.0.cast_signed(), end };
+            Err(off_log(RUNS.name, format_args!("row `{run}`, column `seq`"), cause))
+        }
+    }
+}
+
+/// All records as the log makes them, to its end.
 pub(crate) fn from_log(
     conn: &Connection,
     run: &RunId,
     number: i64,
-    end: Seq,
 ) -> Result<Snapshot, StoreError> {
-    let engine = replay(conn, run, number, end)?;
+    let engine = replay(conn, run, number)?;
     engine.snapshot().ok_or_else(|| log_fault(Seq(1), NoLog::Nothing))
 }
 
 /// An engine that went through the whole log.
-fn replay(conn: &Connection, run: &RunId, number: i64, end: Seq) -> Result<Engine, StoreError> {
+fn replay(conn: &Connection, run: &RunId, number: i64) -> Result<Engine, StoreError> {
     let mut engine = Engine::new(run.clone());
-    while engine.seq() < end {
-        let page = read::events_within(conn, run, engine.seq(), PAGE)?;
+    loop {
+        let page = read::events_within(conn, number, engine.seq(), PAGE)?;
         if page.is_empty() {
-            return Err(log_fault(engine.seq().plus(1), NoLog::Gap));
+            return Ok(engine);
         }
-        for stored in page.into_iter().take_while(|stored| stored.seq <= end) {
-            let next = engine.seq().plus(1);
-            if stored.seq != next {
-                return Err(log_fault(next, NoLog::Gap));
-            }
+        for stored in page {
             offer_what_it_names(&mut engine, conn, number, &stored.event.kind)?;
             engine.evolve(&stored.event);
         }
     }
-    Ok(engine)
+}
+
+/// A run whose tasks are not those of its plans, as the log makes it.
+///
+/// # Errors
+/// What does not fit, when the log cannot say how it must be.
+pub(crate) fn fitting(
+    conn: &Connection,
+    number: i64,
+    found: Snapshot,
+    unfit: StoreError,
+) -> Result<Snapshot, StoreError> {
+    let count = fit::count(&found.run.counts);
+    let Ok(engine) = replay(conn, &found.run.id, number) else { return Err(unfit) };
+    match engine.snapshot().filter(|must| must.tasks.len() as u64 == count) {
+        Some(must) => as_log_has_it(conn, number, found.seq, must, unfit),
+        // Whoever wrote the records did not make them of the log.
+        None => Ok(found),
+    }
 }
 
 /// Makes the plan or the edit known that an event names.
@@ -87,14 +127,30 @@ pub(crate) fn snapshot(
     end: Seq,
     unreadable: StoreError,
 ) -> Result<Snapshot, StoreError> {
-    let Ok(must) = from_log(conn, run, number, end) else { return Err(unreadable) };
+    let Ok(must) = from_log(conn, run, number) else { return Err(unreadable) };
+    as_log_has_it(conn, number, end, must, unreadable)
+}
+
+fn as_log_has_it(
+    conn: &Connection,
+    number: i64,
+    end: Seq,
+    must: Snapshot,
+    unreadable: StoreError,
+) -> Result<Snapshot, StoreError> {
+    // Records of two positions would fit neither.
+    if must.seq != end {
+        return Err(unreadable);
+    }
     tell(&unreadable);
-    let tasks = (0..).zip(must.tasks);
-    let tasks = tasks.map(|(place, must)| task_at(conn, number, place).unwrap_or(must)).collect();
+    let as_found = |(place, must): (i64, TaskRecord)| {
+        task_at(conn, number, place).filter(|found| found.id == must.id).unwrap_or(must)
+    };
+    let run = read_run(conn, &must.run.id, number).filter(|found| found.plans == must.run.plans);
     Ok(Snapshot {
         seq: end,
-        run: read_run(conn, run, number).unwrap_or(must.run),
-        tasks,
+        run: run.unwrap_or(must.run),
+        tasks: (0..).zip(must.tasks).map(as_found).collect(),
         pools: read::pools(conn, number).unwrap_or(must.pools),
         owners: read::owners(conn, number).unwrap_or_else(|_| touched(conn, number, must.owners)),
         plans: must.plans,
@@ -112,7 +168,10 @@ pub(crate) fn run_record(
     end: Seq,
     unreadable: StoreError,
 ) -> Result<RunRecord, StoreError> {
-    let Ok(must) = from_log(conn, run, number, end) else { return Err(unreadable) };
+    let Ok(must) = from_log(conn, run, number) else { return Err(unreadable) };
+    if must.seq != end {
+        return Err(unreadable);
+    }
     tell(&unreadable);
     Ok(must.run)
 }

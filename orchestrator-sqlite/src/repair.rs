@@ -1,9 +1,10 @@
 //! Writing records anew from the log: what the log says is what they must be.
 
 use orchestrator_core::port::StoreError;
-use orchestrator_core::{OwnerRecord, RunId, Snapshot, TaskRecord};
+use orchestrator_core::{OwnerRecord, RunId, Seq, Snapshot, TaskRecord};
 use rusqlite::{Connection, Transaction, params};
 
+use crate::doctor::differences;
 use crate::error::{end_error, read_error};
 use crate::{read, rebuild, write};
 
@@ -12,7 +13,8 @@ pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, 
     let tx = write::writing(conn).map_err(read_error)?;
     let known = read::run_number(&tx, run).map_err(read_error)?;
     let Some((number, seq)) = known else { return Ok(Vec::new()) };
-    let must = rebuild::from_log(&tx, run, number, seq)?;
+    let must = rebuild::from_log(&tx, run, number)?;
+    check_behind(&tx, number, seq, &must)?;
     let mut mended = Vec::new();
     mend_run(&tx, number, &must, &mut mended)?;
     mend_tasks(&tx, number, &must.tasks, &mut mended)?;
@@ -20,6 +22,24 @@ pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, 
     mend_owners(&tx, number, &must.owners, &mut mended)?;
     tx.commit().map_err(|err| StoreError::Unavailable(Box::new(end_error(err))))?;
     Ok(mended)
+}
+
+/// A run ahead of its log has lost events, of which the records still tell: those are not undone.
+/// Where the records are what the log makes of them, only its position is wrong.
+fn check_behind(
+    tx: &Transaction<'_>,
+    number: i64,
+    seq: Seq,
+    must: &Snapshot,
+) -> Result<(), StoreError> {
+    let is_ahead = seq > must.seq && i64::try_from(seq.0).is_ok();
+    if !is_ahead {
+        return Ok(());
+    }
+    match read::load_as_it_is(tx, &must.run.id, number) {
+        Ok(Some((found, _))) if differences(must, &found).is_empty() => Ok(()),
+        _ => rebuild::check_end(tx, &must.run.id, number, seq),
+    }
 }
 
 fn mend_run(

@@ -102,15 +102,20 @@ impl SqliteStore {
     /// line, with its place as `seq`. An event that cannot be understood is written all the same.
     ///
     /// # Errors
-    /// [`CopyError`], also when there is something of this name; nothing of the copy is left then.
+    /// [`CopyError`], also when there is something of this name, no such run, or an event of the log
+    /// is missing; nothing of the copy is left then.
     pub async fn export(&self, run: &RunId, to: impl Into<PathBuf>) -> Result<Exported, CopyError> {
         let mut copy = LogCopy::new(&to.into())?;
-        let end = self.header(run).await?.map_or(Seq(0), |(seq, _)| seq);
+        let name = run.clone();
+        let whole = self.reader.run(move |conn| read::whole_log(conn, &name)).await;
+        let found = whole.map_err(StoreError::from)??;
+        let (number, end) = found.ok_or_else(|| CopyError::NoRun { run: run.clone() })?;
         let mut at = Seq(0);
         while at < end {
-            // Page by page, so that nobody else waits for long.
-            let (run, after) = (run.clone(), at);
-            let read = move |conn: &mut _| raw_events(conn, &run, after, PAGE);
+            // Page by page, so that nobody else waits for long. Each begins where the one before
+            // it ended, or else it is an error: so this ends, whatever is in the file.
+            let after = at;
+            let read = move |conn: &mut Connection| raw_events(conn, number, after, PAGE);
             let page = self.reader.run(read).await.map_err(StoreError::from)??;
             let Some((last, _)) = page.last() else { break };
             at = *last;

@@ -34,6 +34,14 @@ impl Table {
         )
     }
 
+    /// Writes a record that is new, with a number of its own as the last value.
+    fn insert(&self, number: &str) -> String {
+        let places: Vec<String> =
+            (0..=self.columns.len()).map(|at| format!("?{}", at + 1)).collect();
+        let columns = self.columns.join(", ");
+        format!("INSERT INTO {} ({columns}, {number}) VALUES ({})", self.name, places.join(", "))
+    }
+
     /// Selects all columns of a record, its name first and without its run's number.
     fn select(&self, which: &str) -> String {
         let columns: Vec<&str> =
@@ -173,6 +181,7 @@ pub(crate) struct Statements {
     pub(crate) task_at: String,
     pub(crate) pools: String,
     pub(crate) owners: String,
+    pub(crate) new_run: String,
     pub(crate) put_run: String,
     pub(crate) put_plan: String,
     pub(crate) put_task: String,
@@ -188,6 +197,7 @@ pub(crate) static SQL: LazyLock<Statements> = LazyLock::new(|| Statements {
     task_at: TASKS.select("run = ?1 AND place = ?2"),
     pools: POOLS.select("run = ?1 ORDER BY name"),
     owners: OWNERS.select("run = ?1 ORDER BY id"),
+    new_run: RUNS.insert("run"),
     put_run: RUNS.upsert(),
     put_plan: PLANS.upsert(),
     put_task: TASKS.upsert(),

@@ -10,17 +10,27 @@ use orchestrator_core::{
 use rusqlite::{Connection, Transaction, TransactionBehavior, params, params_from_iter};
 
 use crate::codec::{owner_row, plan_row, pool_row, run_row, task_row};
-use crate::error::{end_error, read_error, write_error};
+use crate::error::{corrupt, end_error, read_error, strays, write_error};
 use crate::mutant::{Mutant, is_on};
 use crate::read;
+use crate::rebuild;
 use crate::row::{Bound, int, json};
-use crate::table::SQL;
+use crate::table::{RUNS, SQL};
 
 /// The first commit of a run came without the run's record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the first commit of run `{run}` must bring the run's record")]
 struct NoRunRecord {
     run: RunId,
+}
+
+/// There is no greater one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no number is left")]
+struct NoNumber;
+
+const fn failed(err: StoreError) -> CommitError {
+    CommitError::Failed(err)
 }
 
 /// Takes the write lock at once: a transaction that reads first and writes later could find that
@@ -49,10 +59,21 @@ pub(crate) fn commit(
         return Err(CommitError::Repeated { command });
     }
     let now = known.map_or(Seq(0), |(_, seq)| seq);
+    if let Some((number, seq)) = known {
+        // Whatever were written now would stand beside a log that lacks events or has others.
+        rebuild::check_end(&tx, run, number, seq).map_err(failed)?;
+    }
     if now != commit.expected && !is_on(Mutant::ExpectedUnseen) {
         return Err(CommitError::Moved { now });
     }
     let seq = now.plus(commit.events.len() as u64);
+    if i64::try_from(seq.0).is_err() {
+        return Err(CommitError::Failed(corrupt(
+            RUNS.name,
+            format_args!("row `{run}`, column `seq`"),
+            NoNumber,
+        )));
+    }
     let number = put_run(&tx, run, known.map(|(run, _)| run), seq, commit)?;
     put_all(&tx, number, seq, commit).map_err(write_error)?;
     tx.commit().map_err(end_error)?;
@@ -106,8 +127,11 @@ fn put_run(
             number
         }
         (None, Some(record)) => {
-            put_run_record(tx, seq, record).map_err(write_error)?;
-            tx.last_insert_rowid()
+            let number = fresh_number(tx)?;
+            let mut row = run_row(seq, record);
+            row.push(Bound::from(number));
+            put(tx, &SQL.new_run, row).map_err(write_error)?;
+            number
         }
     };
     let plans = commit.records.run.as_ref().map_or(&[][..], |record| &record.plans);
@@ -115,6 +139,25 @@ fn put_run(
         put_plans(tx, number, plans).map_err(write_error)?;
     }
     Ok(number)
+}
+
+/// A number that no row of any table has: those of a run that somebody deleted belong to no other.
+fn fresh_number(tx: &Transaction<'_>) -> Result<i64, CommitError> {
+    const TABLES: [&str; 8] =
+        ["runs", "plans", "tasks", "pools", "owners", "events", "commands", "blobs"];
+    let mut last = 0;
+    for table in TABLES {
+        let sql = format!("SELECT max(run) FROM {table}");
+        let max = tx
+            .prepare_cached(&sql)
+            .and_then(|mut max| max.query_row([], |row| row.get::<_, Option<i64>>(0)));
+        let max = max.map_err(write_error)?.unwrap_or(0);
+        if max == i64::MAX {
+            return Err(failed(strays(table, NoNumber)));
+        }
+        last = last.max(max);
+    }
+    Ok(last + 1)
 }
 
 pub(crate) fn put_plans(tx: &Transaction<'_>, run: i64, plans: &[PlanRef]) -> rusqlite::Result<()> {

@@ -98,8 +98,9 @@ async fn an_export_has_each_event_on_a_line_with_its_place() {
     assert_eq!(read, store.events(&run(), Seq(0), usize::MAX).await.unwrap());
 
     let none = fixture.dir().join("none.jsonl");
-    assert_eq!(store.export(&run_id("other"), &none).await.unwrap().events, 0);
-    assert_eq!(fs::read_to_string(none).unwrap(), "");
+    let err = store.export(&run_id("other"), &none).await.unwrap_err();
+    assert!(matches!(&err, CopyError::NoRun { run } if *run == run_id("other")), "{err:?}");
+    assert!(!none.exists());
 }
 
 #[tokio::test]

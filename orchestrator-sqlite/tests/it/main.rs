@@ -16,3 +16,4 @@ mod processes;
 mod shell;
 mod simulation;
 mod support;
+mod tampering;

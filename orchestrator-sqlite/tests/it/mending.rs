@@ -18,7 +18,7 @@ use crate::driver::drive;
 use crate::support::{TempStore, run};
 
 /// A whole run, and after it an edit of the task that asks a question.
-async fn whole_run(fixture: &TempStore) -> SqliteStore {
+pub(crate) async fn whole_run(fixture: &TempStore) -> SqliteStore {
     let (target, host) = (MemoryTarget::default(), VirtualHost::new());
     drive(Arc::new(fixture.sqlite().await), &target, &host).await.expect("the run ends");
     // What the driver ended last may hold its store for a moment longer.
@@ -36,7 +36,7 @@ async fn whole_run(fixture: &TempStore) -> SqliteStore {
     store
 }
 
-fn spoil(fixture: &TempStore, sql: &str) {
+pub(crate) fn spoil(fixture: &TempStore, sql: &str) {
     let shell: Connection = fixture.shell();
     let checks = "PRAGMA ignore_check_constraints = ON; PRAGMA foreign_keys = OFF";
     shell.execute_batch(checks).expect("the checks are off");
@@ -53,7 +53,7 @@ pub(crate) fn chain(err: &dyn Error) -> String {
     text
 }
 
-async fn faults(store: &SqliteStore) -> Vec<String> {
+pub(crate) async fn faults(store: &SqliteStore) -> Vec<String> {
     let health = store.doctor().await.expect("the file can be examined");
     health.faults.iter().map(|fault| chain(fault)).collect()
 }
