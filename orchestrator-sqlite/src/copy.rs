@@ -15,6 +15,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::log;
+use crate::place::FilePlace;
 
 /// Why a copy was not made; nothing of it is left.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,11 @@ pub struct Exported {
     /// Those that are no JSON; they stand there as they are, as a text.
     pub unreadable: Vec<Seq>,
 }
+
+/// The file was overwritten with another one while it was in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the file does not belong to its write-ahead log")]
+struct Mixed;
 
 /// A copy under another name, until it is whole.
 #[derive(Debug)]
@@ -121,19 +127,28 @@ impl Drop for Draft {
 }
 
 /// Copies a file with what is in its log, as it stands at one moment.
-pub(crate) fn backup(file: &Path, to: &Path) -> Result<(), CopyError> {
+pub(crate) fn backup(place: &FilePlace, to: &Path) -> Result<(), CopyError> {
     let draft = Draft::new(to)?;
     // Fails with a clear error where SQLite would only say that it cannot.
     File::create_new(&draft.part).map_err(draft.failed())?;
     let failed = |source| CopyError::Database { path: to.to_owned(), source };
-    copy_pages(file, &draft.part).map_err(failed)?;
+    let is_whole = copy_pages(place.path(), &draft.part).map_err(failed)?;
+    // A file that is not the one that was opened may have the log of that one.
+    place.check().map_err(|err| StoreError::Unavailable(Box::new(err)))?;
+    if !is_whole {
+        return Err(StoreError::Unavailable(Box::new(Mixed)).into());
+    }
     draft.publish()
 }
 
-fn copy_pages(file: &Path, part: &Path) -> rusqlite::Result<()> {
+/// Whether the file that was copied has its own log.
+fn copy_pages(file: &Path, part: &Path) -> rusqlite::Result<bool> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_READ_WRITE;
     let from = Connection::open_with_flags(file, flags)?;
     from.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    if !log::belongs(file, &from)? {
+        return Ok(false);
+    }
     let mut copy = Connection::open_with_flags(part, flags)?;
     {
         let backup = Backup::new(&from, &mut copy)?;
@@ -143,7 +158,8 @@ fn copy_pages(file: &Path, part: &Path) -> rusqlite::Result<()> {
         }
     }
     log::mark_copy(&copy)?;
-    copy.close().map_err(|(_, err)| err)
+    copy.close().map_err(|(_, err)| err)?;
+    Ok(true)
 }
 
 /// A log being written.

@@ -17,6 +17,7 @@ use crate::copy::{CopyError, Exported, LogCopy, backup};
 use crate::doctor::{Health, examine};
 use crate::mutant::{self, Mutant, is_on};
 use crate::open::{OpenError, SqliteOptions, open};
+use crate::place::FilePlace;
 use crate::read::{self, raw_events};
 use crate::watch::Watch;
 use crate::worker::Worker;
@@ -36,6 +37,7 @@ pub struct SqliteStore {
     writer: Worker<Writer>,
     reader: Worker<Connection>,
     watch: Watch,
+    place: FilePlace,
     /// Tells those who wait in this process of each commit.
     commits: watch::Sender<()>,
 }
@@ -59,6 +61,7 @@ impl SqliteStore {
             writer: Worker::spawn("sqlite-write", opened.writer).map_err(&failed)?,
             reader: Worker::spawn("sqlite-read", opened.reader).map_err(&failed)?,
             watch: Watch::new(opened.place.path()),
+            place: opened.place,
             commits: watch::Sender::new(()),
         })
     }
@@ -90,9 +93,10 @@ impl SqliteStore {
     /// Commits go on meanwhile.
     ///
     /// # Errors
-    /// [`CopyError`], also when there is something of this name; nothing of the copy is left then.
+    /// [`CopyError`], also when there is something of this name, or the file was removed or replaced;
+    /// nothing of the copy is left then.
     pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<(), CopyError> {
-        let (file, to) = (self.watch.file().to_owned(), to.into());
+        let (file, to) = (self.place.clone(), to.into());
         let path = to.clone();
         let copying = tokio::task::spawn_blocking(move || backup(&file, &to)).await;
         copying.map_err(|source| CopyError::Write { path, source: source.into() })?

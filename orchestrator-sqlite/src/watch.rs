@@ -37,11 +37,6 @@ impl Watch {
         Self { paths: [file.to_owned(), log::path_of(file)], seen: Mutex::default() }
     }
 
-    pub(crate) fn file(&self) -> &Path {
-        let [file, _] = &self.paths;
-        file
-    }
-
     pub(crate) fn look(&self) -> Look {
         let now = SystemTime::now();
         let of = |found: Metadata| Some((found.len(), found.modified().ok()?));

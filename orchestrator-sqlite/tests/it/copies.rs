@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use orchestrator_core::port::{Commit, Store as _};
+use orchestrator_core::port::{Commit, Store as _, StoreError};
 use orchestrator_core::testing::conformance::samples::{event, events, first_commit, run_id};
 use orchestrator_core::{Seq, StoredEvent};
 use orchestrator_sqlite::{CopyError, OpenError, SqliteOptions, SqliteStore};
@@ -214,4 +214,31 @@ async fn a_log_without_its_file_or_beside_another_one_is_refused_and_kept() {
     }
     fs::write(fixture.path(), file).unwrap();
     assert!(assert_whole(&fixture.sqlite().await).await > Seq(0));
+}
+
+/// Whoever replaces the file of a store that is open has its log beside another file.
+#[tokio::test]
+async fn a_file_that_was_removed_or_replaced_is_not_backed_up() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    let mut at = Seq(0);
+    for _ in 0..10 {
+        at = store.commit(&run(), &stamped(at)).await.unwrap();
+    }
+    let older = fixture.dir().join("older.db");
+    store.backup(&older).await.unwrap();
+    fixture.shell().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    at = store.commit(&run(), &stamped(at)).await.unwrap();
+    let (own, to) = (fixture.dir().join("own"), fixture.dir().join("backup.db"));
+    fs::rename(fixture.path(), &own).unwrap();
+    store.backup(&to).await.unwrap_err();
+    assert!(!to.exists());
+    fs::copy(&older, fixture.path()).unwrap();
+    let err = store.backup(&to).await.unwrap_err();
+    assert!(matches!(&err, CopyError::Store(StoreError::Unavailable(_))), "{err:?}");
+    assert!(!to.exists());
+    fs::rename(own, fixture.path()).unwrap();
+    store.backup(&to).await.unwrap();
+    let copy = SqliteStore::open(&to, SqliteOptions::new()).await.unwrap();
+    assert_eq!(assert_whole(&copy).await, at);
 }
