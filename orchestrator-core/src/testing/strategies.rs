@@ -1,7 +1,7 @@
 //! Proptest strategies: plans, what people and strangers ask, workers that misbehave, and whole
 //! histories of them.
 //!
-//! A [`History`](super::History) that breaks a promise shrinks to one with few steps and tasks:
+//! A [`History`] that breaks a promise shrinks to one with few steps and tasks:
 //!
 //! ```
 //! use std::sync::Arc;
