@@ -278,6 +278,9 @@ impl Templates {
             let nearest = nearest(name, &known).map(str::to_owned);
             return Err(TemplateError::Unknown { name: name.to_owned(), nearest, known });
         }
+        if let Some(error) = partials::circle(&self.engine, name) {
+            return Err(error);
+        }
         let prompt =
             self.engine.render(name, &values.to_json()).map_err(|err| render_error(name, &err))?;
         if prompt.len() > PROMPT_BYTES_MAX {

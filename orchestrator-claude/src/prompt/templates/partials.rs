@@ -34,6 +34,39 @@ pub(super) fn missing(engine: &Handlebars<'static>, name: &str) -> Vec<TemplateE
     includes.into_iter().filter(is_missing).map(error).collect()
 }
 
+/// Why a template cannot be rendered that includes itself by way of others: it would never end.
+pub(super) fn circle(engine: &Handlebars<'static>, name: &str) -> Option<TemplateError> {
+    let mut done = BTreeSet::new();
+    walk(engine, name, &mut Vec::new(), &mut done)
+}
+
+/// Goes through what a template includes; `path` has those that are gone through on the way to it.
+fn walk(
+    engine: &Handlebars<'static>,
+    name: &str,
+    path: &mut Vec<String>,
+    done: &mut BTreeSet<String>,
+) -> Option<TemplateError> {
+    let template = engine.get_template(name)?;
+    let mut found = Found::default();
+    found.template(name, template);
+    path.push(name.to_owned());
+    for Include { template, line, column, partial } in found.includes {
+        if path.contains(&partial) {
+            let why = format!("it includes `{partial}`, which includes it in turn, without an end");
+            return Some(TemplateError::Failed { template, line, column, why });
+        }
+        if !done.contains(&partial)
+            && let Some(error) = walk(engine, &partial, path, done)
+        {
+            return Some(error);
+        }
+    }
+    path.pop();
+    done.insert(name.to_owned());
+    None
+}
+
 /// A place where a template is included.
 struct Include {
     template: String,

@@ -210,7 +210,7 @@ fn check_finds_what_is_included_in_a_branch_that_no_rendering_comes_to() {
         assert_eq!((template.as_str(), *line, partial.as_str()), ("own", Some(2), "gone"));
     }
     let mut through = with("{{#if inputs.none}}{{> other}}{{/if}}");
-    through.add("other", "{{#if inputs.none}}{{> own}}{{> gone}}{{/if}}").unwrap();
+    through.add("other", "{{#if inputs.none}}{{> gone}}{{/if}}").unwrap();
     let texts: Vec<String> =
         through.check(from_ref(&own), &[]).iter().map(ToString::to_string).collect();
     assert!(texts.len() == 1 && texts[0].contains("`other`"), "{texts:?}");
@@ -339,4 +339,18 @@ fn the_errors_of_all_earlier_attempts_are_told_within_a_limit() {
         assert!(prompt.contains(&begins) && prompt.contains(&ends), "{n}");
     }
     assert!(prompt.len() < 48 * 1024 + 24 * 1024 + 16 * 1024, "{}", prompt.len());
+}
+
+#[test]
+fn p16_templates_that_include_each_other_are_a_fault_and_not_a_crash() {
+    let mut templates = with("{{> one}}");
+    templates.add("one", "{{#if attempt}}{{> two}}{{/if}}").unwrap();
+    templates.add("two", "a\n{{> one}}").unwrap();
+    let task = task();
+    let err = templates.render("own", values(&task, &[])).unwrap_err();
+    assert!(err.to_string().contains("`two`, line 2"), "{err}");
+    assert!(err.to_string().contains("without an end"), "{err}");
+    let own = TaskSpec { prompt_template: "own".to_owned(), ..task };
+    let faults = templates.check(&[own], &[]);
+    assert!(faults[0].to_string().contains("without an end"), "{faults:?}");
 }
