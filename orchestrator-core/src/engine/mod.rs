@@ -3,7 +3,8 @@
 //! No clock, no input or output, no threads, no randomness: [`Engine::decide`] is a pure function of
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
-//! `owner` (who drives, and what time does), `evolve`, `batch` (several commands as one commit,
+//! `owner` (who drives, and what time does), `evolve` with `steps` (of one task) and `growth` (of the
+//! run), `batch` (several commands as one commit,
 //! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
 //! back), `ask` (questions), `audit`.
 //!
@@ -18,6 +19,7 @@ mod draft;
 mod edit;
 mod evolve;
 mod fairness;
+mod growth;
 mod heap;
 mod index;
 mod leases;
@@ -31,6 +33,7 @@ mod registry;
 mod report;
 mod slab;
 mod specs;
+mod steps;
 mod table;
 
 use std::collections::BTreeMap;
