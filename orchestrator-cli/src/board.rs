@@ -259,7 +259,7 @@ pub(crate) fn standing(progress: &Progress) -> String {
     let waiting = counts.open.saturating_sub(progress.blocked);
     let mut text = format!("{}/{} done", counts.done, counts.total());
     let parts = [
-        (counts.leased + counts.stopping, "running"),
+        (counts.leased.saturating_add(counts.stopping), "running"),
         (waiting, "waiting"),
         (counts.deferred, "backing off"),
         (progress.blocked, "blocked"),

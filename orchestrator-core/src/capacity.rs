@@ -154,7 +154,7 @@ impl CapacitySource for Adaptive {
     fn note(&mut self, now: Timestamp, sign: Sign) {
         match sign {
             Sign::Passed => {
-                self.passed += 1;
+                self.passed = self.passed.saturating_add(1);
                 if self.passed >= self.limit && self.limit < self.most {
                     (self.limit, self.passed) = (self.limit + 1, 0);
                 }

@@ -337,12 +337,12 @@ impl Counts {
     #[must_use]
     pub const fn total(&self) -> u32 {
         self.open
-            + self.deferred
-            + self.leased
-            + self.stopping
-            + self.done
-            + self.escalated
-            + self.cancelled
+            .saturating_add(self.deferred)
+            .saturating_add(self.leased)
+            .saturating_add(self.stopping)
+            .saturating_add(self.done)
+            .saturating_add(self.escalated)
+            .saturating_add(self.cancelled)
     }
 }
 
@@ -518,4 +518,15 @@ pub struct Snapshot {
     pub owners: Vec<OwnerRecord>,
     /// The plans' blobs, in the order of [`RunRecord::plans`].
     pub plans: Vec<Vec<u8>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn p16_counts_that_somebody_put_into_a_file_can_be_added_up() {
+        let counts = Counts { open: u32::MAX, done: 7, ..Counts::default() };
+        assert_eq!(counts.total(), u32::MAX);
+    }
 }

@@ -327,7 +327,7 @@ impl Turns {
         }
         let engine = &self.ledger.engine;
         let counts = engine.run()?.counts;
-        if counts.leased + counts.stopping > 0 {
+        if counts.leased > 0 || counts.stopping > 0 {
             return None;
         }
         if let RunState::Paused { .. } = engine.run()?.state {
