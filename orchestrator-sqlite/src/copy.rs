@@ -157,7 +157,7 @@ fn copy_pages(file: &Path, part: &Path) -> rusqlite::Result<bool> {
             std::thread::yield_now();
         }
     }
-    log::mark_copy(&copy)?;
+    log::mark_copy(&mut copy)?;
     copy.close().map_err(|(_, err)| err)?;
     Ok(true)
 }

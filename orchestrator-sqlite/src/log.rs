@@ -1,15 +1,17 @@
 //! The write-ahead log beside the file: whether it belongs to it, and how large it may get.
 //!
 //! Whoever puts a backup in the place of a file and leaves the log of the old one beside it would
-//! have SQLite mix both. So each log brings a mark of its own, with the one before it, and a file is
-//! taken with its log only when the file alone has one of the two.
+//! have SQLite mix both. So each transaction draws a new mark for the file and writes it beside the
+//! one before: a file belongs to a log as long as the mark that it has alone, without what is in the
+//! log, is in the log too, or stays the same with it.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read as _};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use tracing::{debug, warn};
 
 use crate::error::{Failure, failure};
@@ -26,8 +28,16 @@ const FOLD_EVERY: Duration = Duration::from_secs(1);
 const ATTEMPT: Duration = Duration::from_millis(50);
 /// Bytes of a log before its first page.
 const HEADER_BYTES: usize = 32;
+/// Bytes of a log before each of its pages.
+const FRAME_HEADER_BYTES: usize = 24;
 /// How a log begins, but for the last bit.
 const MAGIC: u32 = 0x377f_0682;
+/// The former mark of a file that had none: "No Mark!".
+const NO_MARK: i64 = 0x4e6f_204d_6172_6b21;
+/// Sizes that a page may have.
+const PAGE_BYTES: RangeInclusive<u32> = 512..=65_536;
+/// How much of a log is read at once.
+const BUFFER_BYTES: usize = 256 * 1024;
 /// How often a file is looked at that changes meanwhile.
 const LOOKS_MAX: usize = 20;
 
@@ -38,22 +48,65 @@ pub(crate) fn path_of(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// What SQLite tells a log from others by; `None` where there is none.
-fn salts(log: &Path) -> io::Result<Option<i64>> {
-    let mut header = [0; HEADER_BYTES];
-    match File::open(log).and_then(|mut log| log.read_exact(&mut header)) {
-        Ok(()) => {}
-        Err(err)
-            if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) =>
-        {
-            return Ok(None);
+/// How a log begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    /// By which SQLite tells a log from others.
+    salts: [u8; 8],
+    page_bytes: u32,
+}
+
+impl Head {
+    /// `None` where there is no log.
+    fn of(log: &Path) -> io::Result<Option<Self>> {
+        match File::open(log).and_then(|mut log| Self::read(&mut log)) {
+            Err(err)
+                if matches!(err.kind(), io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof) =>
+            {
+                Ok(None)
+            }
+            read => read,
         }
-        Err(err) => return Err(err),
     }
-    let [m0, m1, m2, m3, _, _, _, _, _, _, _, _, _, _, _, _, rest @ ..] = header;
-    let [s0, s1, s2, s3, s4, s5, s6, s7, ..] = rest;
-    let is_log = u32::from_be_bytes([m0, m1, m2, m3]) & !1 == MAGIC;
-    Ok(is_log.then(|| i64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7])))
+
+    fn read(log: &mut impl io::Read) -> io::Result<Option<Self>> {
+        let mut header = [0; HEADER_BYTES];
+        log.read_exact(&mut header)?;
+        let [m0, m1, m2, m3, _, _, _, _, p0, p1, p2, p3, _, _, _, _, rest @ ..] = header;
+        let [s0, s1, s2, s3, s4, s5, s6, s7, ..] = rest;
+        let page_bytes = u32::from_be_bytes([p0, p1, p2, p3]);
+        let is_log = u32::from_be_bytes([m0, m1, m2, m3]) & !1 == MAGIC
+            && page_bytes.is_power_of_two()
+            && PAGE_BYTES.contains(&page_bytes);
+        Ok(is_log.then_some(Self { salts: [s0, s1, s2, s3, s4, s5, s6, s7], page_bytes }))
+    }
+}
+
+/// Whether one of the pages of a log has this number in a row.
+fn has_number(log: &Path, head: Head, number: i64) -> io::Result<bool> {
+    let bytes = number.to_be_bytes();
+    // So SQLite keeps numbers that need no more than six bytes.
+    let is_short = number.unsigned_abs() >> 47 == 0;
+    let stored = bytes.get(if is_short { 2 } else { 0 }..).unwrap_or(&bytes);
+    let mut log = BufReader::with_capacity(BUFFER_BYTES, File::open(log)?);
+    if Head::read(&mut log)? != Some(head) {
+        return Ok(false);
+    }
+    let mut frame = [0; FRAME_HEADER_BYTES];
+    let mut page = vec![0; usize::try_from(head.page_bytes).unwrap_or(0)];
+    loop {
+        match log.read_exact(&mut frame).and_then(|()| log.read_exact(&mut page)) {
+            Err(err) if err.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            read => read?,
+        }
+        // What follows was left by a log before this one.
+        if frame.get(8..16) != Some(&head.salts) {
+            return Ok(false);
+        }
+        if page.windows(stored.len()).any(|part| part == stored) {
+            return Ok(true);
+        }
+    }
 }
 
 /// What a file says of itself, with or without its log.
@@ -62,21 +115,29 @@ struct View {
     identity: Identity,
     /// Grows with each change of the tables.
     tables: i64,
-    /// The present mark and the one before.
-    marks: Option<(i64, i64)>,
+    marks: Option<Marks>,
+}
+
+/// The row that ties a file to its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Marks {
+    mark: i64,
+    former: i64,
 }
 
 fn view(conn: &Connection) -> rusqlite::Result<View> {
+    let identity = schema::identify(conn)?;
     let tx = conn.unchecked_transaction()?;
     let tables = tx.pragma_query_value(None, "schema_version", |row| row.get(0))?;
     // A table of a newer format may look otherwise: its file is refused all the same.
     let marks = match tx.prepare("SELECT mark, former_mark FROM file") {
-        Ok(mut marks) => marks.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).optional()?,
+        Ok(mut marks) => marks
+            .query_row([], |row| Ok(Marks { mark: row.get(0)?, former: row.get(1)? }))
+            .optional()?,
         Err(err) if failure(&err) == Failure::Other => None,
         Err(err) => return Err(err),
     };
-    drop(tx);
-    Ok(View { identity: schema::identify(conn)?, tables, marks })
+    Ok(View { identity, tables, marks })
 }
 
 /// The file as if it had no log.
@@ -103,34 +164,58 @@ fn hex(byte: u8) -> [char; 2] {
 
 /// Whether the log beside a file belongs to it; true where there is none. Writes nothing.
 pub(crate) fn belongs(file: &Path, conn: &Connection) -> rusqlite::Result<bool> {
-    let Ok(Some(_)) = salts(&path_of(file)) else { return Ok(true) };
+    let log = path_of(file);
     for _ in 0..LOOKS_MAX {
-        let before = view(conn)?;
+        let Ok(Some(head)) = Head::of(&log) else { return Ok(true) };
+        // The file first: whatever is folded into it stays in the log as long as this one goes on.
         let alone = view_alone(file);
+        let with = view(conn);
+        let has = |mark| has_number(&log, head, mark).unwrap_or(false);
+        if fits(&with, &alone, has) {
+            return with.map(|_| true);
+        }
         // Another process may have begun a log in between and folded the last one.
-        if view(conn)? == before {
-            return Ok(fits(&before, &alone));
+        let is_same = matches!(Head::of(&log), Ok(Some(now)) if now == head);
+        if is_same && view_alone(file).ok() == alone.ok() {
+            return Ok(false);
         }
     }
     // Who writes so fast was let in with this log.
     Ok(true)
 }
 
-/// Whether the same file can look so with its log and without.
-fn fits(with: &View, alone: &rusqlite::Result<View>) -> bool {
-    let alone = match alone {
-        Ok(alone) => alone,
+/// Whether the same file can look so with its log and without; `has` says whether a mark is in the
+/// log.
+fn fits(
+    with: &rusqlite::Result<View>,
+    alone: &rusqlite::Result<View>,
+    has: impl Fn(i64) -> bool,
+) -> bool {
+    let (with, alone) = match (with, alone) {
+        (Ok(with), Ok(alone)) => (with, alone),
+        // A log of another file may spoil this one; a disk may spoil both.
+        (Err(err), Ok(alone)) => {
+            let mark = alone.marks.map_or(NO_MARK, |marks| marks.mark);
+            return failure(err) != Failure::Corrupt || has(mark);
+        }
         // A process that died while it folded the log leaves pages of both; SQLite mends that.
-        Err(err) => return failure(err) != Failure::NotADatabase,
+        (_, Err(err)) => return failure(err) != Failure::NotADatabase,
     };
-    let (now, former) = with.marks.unwrap_or((0, 0));
+    let follows = || match (with.marks, alone.marks) {
+        (Some(now), Some(then)) => now.mark == then.mark || has(then.mark),
+        (None, Some(then)) => has(then.mark),
+        // Formats before 8 left it at 0 as long as the first log went on.
+        (Some(now), None) => now.former == 0 || has(NO_MARK),
+        (None, None) => true,
+    };
     match (with.identity, alone.identity) {
+        // It is refused for that.
+        (Identity::Ours(newer), _) if newer > schema::VERSION => true,
         (Identity::Foreign, Identity::Foreign | Identity::Empty)
         | (Identity::Empty, Identity::Empty) => true,
-        (Identity::Ours(_), Identity::Empty) => former == 0,
+        (Identity::Ours(_), Identity::Empty) => follows(),
         (Identity::Ours(newer), Identity::Ours(older)) => {
-            let (mark, _) = alone.marks.unwrap_or((0, 0));
-            older <= newer && alone.tables <= with.tables && (mark == now || mark == former)
+            older <= newer && alone.tables <= with.tables && follows()
         }
         (Identity::Foreign, Identity::Ours(_))
         | (Identity::Empty, Identity::Ours(_) | Identity::Foreign)
@@ -141,15 +226,32 @@ fn fits(with: &View, alone: &rusqlite::Result<View>) -> bool {
 /// Whether a log lies where no file is, or an empty one: SQLite would remove it.
 pub(crate) fn is_orphan(file: &Path) -> bool {
     // The log first: whoever makes a file makes the log after it.
-    let is_log = matches!(salts(&path_of(file)), Ok(Some(_)));
+    let is_log = matches!(Head::of(&path_of(file)), Ok(Some(_)));
     is_log && fs::metadata(file).map_or(true, |file| file.len() == 0)
 }
 
+/// What a transaction begins with: a new mark, which no trigger draws anew.
+const DRAW: &str = "UPDATE file SET former_mark = mark, by_others = 1, \
+                    mark = (random() & 4611686018427387903) | 4611686018427387904";
+/// What it ends with: others draw one again.
+const DRAWN: &str = "UPDATE file SET by_others = 0";
+
+/// Has a transaction draw a new mark for the file, before it writes anything.
+pub(crate) fn draw_mark(tx: &Connection) -> rusqlite::Result<()> {
+    tx.prepare_cached(DRAW)?.execute([]).map(drop)
+}
+
+/// Has others draw a mark again, after all that the transaction writes.
+pub(crate) fn end_mark(tx: &Connection) -> rusqlite::Result<()> {
+    tx.prepare_cached(DRAWN)?.execute([]).map(drop)
+}
+
 /// Gives a copy a mark of its own, so that no log of the original belongs to it.
-pub(crate) fn mark_copy(conn: &Connection) -> rusqlite::Result<()> {
-    const MARK: &str =
-        "UPDATE file SET mark = random() | 1, former_mark = random() | 1, log_salts = 1";
-    conn.execute(MARK, []).map(drop)
+pub(crate) fn mark_copy(copy: &mut Connection) -> rusqlite::Result<()> {
+    let tx = copy.transaction()?;
+    draw_mark(&tx)?;
+    end_mark(&tx)?;
+    tx.commit()
 }
 
 /// The log grew over its limit, and something keeps it from being folded into the file.
@@ -180,8 +282,6 @@ pub(crate) struct Log {
     path: PathBuf,
     bytes_max: u64,
     busy_max: Duration,
-    /// The log that is known to bring its mark.
-    marked: Option<i64>,
     /// When readers were last waited for.
     folded: Option<Instant>,
     has_warned: bool,
@@ -190,7 +290,7 @@ pub(crate) struct Log {
 impl Log {
     pub(crate) fn new(file: &Path, bytes_max: u64, busy_max: Duration) -> Self {
         let path = path_of(file);
-        Self { path, bytes_max, busy_max, marked: None, folded: None, has_warned: false }
+        Self { path, bytes_max, busy_max, folded: None, has_warned: false }
     }
 
     /// Sets the sizes at which SQLite itself folds the log and cuts it.
@@ -260,27 +360,4 @@ impl Log {
         conn.busy_timeout(self.busy_max)?;
         Ok(!is_held?)
     }
-
-    /// After a write: gives a log that was just begun its mark.
-    pub(crate) fn mark(&mut self, conn: &mut Connection) {
-        let Ok(Some(salts)) = salts(&self.path) else { return };
-        if self.marked == Some(salts) {
-            return;
-        }
-        match put_mark(conn, salts) {
-            Ok(()) => self.marked = Some(salts),
-            // The next write tries again.
-            Err(err) => debug!(error = %err, "the log could not be given its mark"),
-        }
-    }
-}
-
-/// The log that a file was made in, or brought to this format in, has the first mark already.
-fn put_mark(conn: &mut Connection, salts: i64) -> rusqlite::Result<()> {
-    const MARK: &str = "UPDATE file SET former_mark = iif(log_salts, mark, former_mark), \
-                        mark = iif(log_salts, random() | 1, mark), log_salts = ?1 \
-                        WHERE log_salts <> ?1";
-    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    tx.prepare_cached(MARK)?.execute(params![salts])?;
-    tx.commit()
 }

@@ -261,8 +261,8 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     let create = flags | OpenFlags::SQLITE_OPEN_CREATE;
     let mut writer = Connection::open_with_flags(path, create).map_err(explain)?;
     check_identity(&writer, path, options)?;
-    let mut log = Log::new(path, options.log_bytes_max, options.busy_max);
-    set_up(&mut writer, path, options, &mut log)?;
+    let log = Log::new(path, options.log_bytes_max, options.busy_max);
+    set_up(&mut writer, path, options, &log)?;
     if is_new {
         sync_folder(path)?;
     }
@@ -348,7 +348,7 @@ fn set_up(
     conn: &mut Connection,
     path: &Path,
     options: &SqliteOptions,
-    log: &mut Log,
+    log: &Log,
 ) -> Result<(), OpenError> {
     let explain = |source| explain(path, source);
     let mode = turn_on_log(conn, options.busy_max).map_err(explain)?;
@@ -366,12 +366,9 @@ fn set_up(
     log.set_up(conn).map_err(explain)?;
     limit_file(conn, options.file_bytes_max).map_err(explain)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    let (before, found) = schema::migrate(conn).map_err(explain)?;
+    let found = schema::migrate(conn).map_err(explain)?;
     if found > schema::VERSION {
         return Err(OpenError::TooNew { path: path.to_owned(), found, known: schema::VERSION });
-    }
-    if before < found {
-        log.mark(conn);
     }
     Ok(())
 }

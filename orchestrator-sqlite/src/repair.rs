@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, params};
 
 use crate::doctor::differences;
 use crate::error::{end_error, read_error};
-use crate::{read, rebuild, write};
+use crate::{log, read, rebuild, write};
 
 /// Writes each record that is not what the log says anew; the names of those.
 pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
@@ -16,10 +16,12 @@ pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, 
     let must = rebuild::from_log(&tx, run, number)?;
     check_behind(&tx, number, seq, &must)?;
     let mut mended = Vec::new();
+    log::draw_mark(&tx).map_err(read_error)?;
     mend_run(&tx, number, &must, &mut mended)?;
     mend_tasks(&tx, number, &must.tasks, &mut mended)?;
     mend_pools(&tx, number, &must, &mut mended)?;
     mend_owners(&tx, number, &must.owners, &mut mended)?;
+    log::end_mark(&tx).map_err(read_error)?;
     tx.commit().map_err(|err| StoreError::Unavailable(Box::new(end_error(err))))?;
     Ok(mended)
 }

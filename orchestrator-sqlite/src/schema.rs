@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 pub(crate) const APPLICATION_ID: i32 = 0x4f72_6368;
 
 /// The format that this program writes.
-pub(crate) const VERSION: u32 = 7;
+pub(crate) const VERSION: u32 = 8;
 
 /// Step `n` makes format `n + 1` of format `n`; format 0 is an empty file. A step that was released
 /// is never changed.
@@ -18,6 +18,7 @@ const STEPS: [&str; VERSION as usize] = [
     include_str!("schema/5.sql"),
     include_str!("schema/6.sql"),
     include_str!("schema/7.sql"),
+    include_str!("schema/8.sql"),
 ];
 
 /// What a file says of itself.
@@ -46,17 +47,17 @@ pub(crate) fn identify(conn: &Connection) -> rusqlite::Result<Identity> {
 }
 
 /// Brings the file to the present format in one transaction; a file in a newer one stays as it is.
-/// Returns the formats that it had and has then.
-pub(crate) fn migrate(conn: &mut Connection) -> rusqlite::Result<(u32, u32)> {
+/// Returns the format that it has then.
+pub(crate) fn migrate(conn: &mut Connection) -> rusqlite::Result<u32> {
     if identify(conn)? == Identity::Ours(VERSION) {
         // No need to wait for who writes just now.
-        return Ok((VERSION, VERSION));
+        return Ok(VERSION);
     }
     // Another process may do the same: the format counts that is there under the write lock.
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: u32 = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if found >= VERSION {
-        return Ok((found, found));
+        return Ok(found);
     }
     let done = usize::try_from(found).unwrap_or(usize::MAX);
     for step in STEPS.iter().skip(done) {
@@ -64,7 +65,7 @@ pub(crate) fn migrate(conn: &mut Connection) -> rusqlite::Result<(u32, u32)> {
     }
     stamp(&tx)?;
     tx.commit()?;
-    Ok((found, VERSION))
+    Ok(VERSION)
 }
 
 fn stamp(tx: &Transaction<'_>) -> rusqlite::Result<()> {

@@ -11,6 +11,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior, params, params_from
 
 use crate::codec::{owner_row, plan_row, pool_row, run_row, task_row};
 use crate::error::{corrupt, end_error, read_error, strays, write_error};
+use crate::log;
 use crate::mutant::{Mutant, is_on};
 use crate::read;
 use crate::rebuild;
@@ -74,8 +75,10 @@ pub(crate) fn commit(
             NoNumber,
         )));
     }
+    log::draw_mark(&tx).map_err(write_error)?;
     let number = put_run(&tx, run, known.map(|(run, _)| run), seq, commit)?;
     put_all(&tx, number, seq, commit).map_err(write_error)?;
+    log::end_mark(&tx).map_err(write_error)?;
     tx.commit().map_err(end_error)?;
     Ok(seq)
 }
@@ -272,7 +275,9 @@ pub(crate) fn touch(
         return Ok(());
     }
     let sql = if is_on(Mutant::OwnersOfOthersTouched) { ALL } else { SQL };
+    log::draw_mark(&tx)?;
     tx.prepare_cached(sql)?.execute(params![run, owner.as_str(), int(now.0)])?;
+    log::end_mark(&tx)?;
     if is_on(Mutant::TouchRolledBack) { tx.rollback() } else { tx.commit() }
 }
 
@@ -283,7 +288,9 @@ pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite:
     let tx = writing(conn)?;
     let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
     let sql = if is_on(Mutant::RowsOfOthersDeleted) { ALL } else { SQL };
+    log::draw_mark(&tx)?;
     tx.prepare_cached(sql)?.execute(params![run, up_to])?;
+    log::end_mark(&tx)?;
     tx.commit()
 }
 

@@ -40,9 +40,7 @@ impl Writer {
         self.check().map_err(displaced)?;
         let full = |full| CommitError::Full(Box::new(full));
         self.log.make_room(&self.conn, Size::Any).map_err(full)?;
-        let seq = write::commit(&mut self.conn, run, commit)?;
-        self.log.mark(&mut self.conn);
-        Ok(seq)
+        write::commit(&mut self.conn, run, commit)
     }
 
     pub(crate) fn answer(
@@ -79,9 +77,7 @@ impl Writer {
         // Who reads without a break holds the store, and is gone at some time.
         let full = |full| StoreError::Busy(Box::new(full));
         self.log.make_room(&self.conn, size).map_err(full)?;
-        let done = write(&mut self.conn)?;
-        self.log.mark(&mut self.conn);
-        Ok(done)
+        write(&mut self.conn)
     }
 
     #[cfg(test)]

@@ -90,6 +90,7 @@ async fn child() {
         #[cfg(target_os = "linux")]
         "be full" => acknowledge(crate::full::be_full(store, &path).await),
         "write for ever" | "own for ever" => write(&store, u64::MAX).await,
+        "begin logs for ever" => crate::logs::begin_logs(&store, &path).await,
         "write once" => write(&store, 1).await,
         race => race_as(&store, race.strip_prefix("race ").unwrap().parse().unwrap()).await,
     }

@@ -92,11 +92,11 @@ async fn a_file_of_a_newer_program_is_refused_unharmed() {
     for fixture in [&fixture, &copy(&fixture)] {
         let before = contents(fixture.dir());
         let err = refusal(&fixture.path()).await;
-        assert!(matches!(err, OpenError::TooNew { found: 99, known: 7, .. }), "{err:?}");
+        assert!(matches!(err, OpenError::TooNew { found: 99, known: 8, .. }), "{err:?}");
         assert_eq!(contents(fixture.dir()), before);
     }
 
-    newer.execute_batch("PRAGMA user_version = 7; DROP TABLE gadgets").unwrap();
+    newer.execute_batch("PRAGMA user_version = 8; DROP TABLE gadgets").unwrap();
     drop(newer);
     assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
 }

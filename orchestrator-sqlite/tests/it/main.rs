@@ -10,6 +10,7 @@ mod file;
 mod formats;
 mod full;
 mod growth;
+mod logs;
 mod mending;
 mod owners;
 mod processes;

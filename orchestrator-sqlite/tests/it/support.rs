@@ -134,6 +134,8 @@ impl TempStore {
     /// What makes of the file what the program of format 1 would have left.
     fn as_format_1(&self) -> String {
         const MORE: &str = "\
+            SELECT format('DROP %s %s;', type, name) FROM sqlite_schema \
+            WHERE type = 'trigger' UNION ALL \
             SELECT format('DROP %s %s;', type, name) FROM sqlite_schema now \
             WHERE type IN ('view', 'table') AND name NOT IN (SELECT name FROM old.sqlite_schema) \
             UNION ALL \
