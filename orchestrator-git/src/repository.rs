@@ -162,7 +162,9 @@ impl Git {
         {
             return Ok(shield);
         }
-        let listed = self.run(self.plumbing(["config", "--list", "-z", "--local"])).await?;
+        // Files that are included count as the configuration does, and are not listed by themselves.
+        let list = ["config", "--list", "-z", "--local", "--includes"];
+        let listed = self.run(self.plumbing(list)).await?;
         let mut listed = listed.stdout;
         if files[1].exists() {
             let call = self.plumbing(["config", "--list", "-z", "--includes", "--file"]);

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::{Start, Workspaces as _};
 use orchestrator_git::{GitError, GitRun};
+use tempfile::TempDir;
 
 use crate::world::{World, conflict, git, listing, task, write};
 
@@ -67,7 +68,7 @@ async fn a_dirty_checkout_is_byte_identical_afterwards() {
     .await;
     round(&world).await;
     let after = list(&world.repo);
-    let names = |files: &[(std::path::PathBuf, Vec<u8>)]| -> Vec<_> {
+    let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<_> {
         files.iter().map(|(path, _)| path.clone()).collect()
     };
     assert_eq!(names(&after), names(&before));
@@ -76,15 +77,21 @@ async fn a_dirty_checkout_is_byte_identical_afterwards() {
     assert_eq!(world.merges_of("one"), 1);
 }
 
-#[tokio::test]
-async fn nothing_that_the_repository_brings_is_run() {
-    let marker = tempfile::tempdir().unwrap();
-    let evil = marker.path().join("evil.sh");
-    let proof = marker.path().join("proof");
+/// A program that leaves a proof when it is run: the directory of both, its path, and the proof's.
+fn evil_program() -> (TempDir, String, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let evil = dir.path().join("evil.sh");
+    let proof = dir.path().join("proof");
     let text = format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\nexit 0\n", proof.display());
     fs::write(&evil, text).unwrap();
     fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
     let command = evil.to_str().unwrap().to_owned();
+    (dir, command, proof)
+}
+
+#[tokio::test]
+async fn nothing_that_the_repository_brings_is_run() {
+    let (_dir, command, proof) = evil_program();
     let prepare = |repo: &Path| {
         write(repo, ".gitattributes", "*.dat filter=evil diff=evil merge=evil\n*.rs merge=evil\n");
         git(repo, ["add", "-A"]);
@@ -125,7 +132,7 @@ async fn nothing_that_the_repository_brings_is_run() {
         }
         for hook in ["post-checkout", "pre-commit", "reference-transaction", "post-index-change"] {
             fs::create_dir_all(repo.join(".git/hooks")).unwrap();
-            fs::copy(&evil, repo.join(".git/hooks").join(hook)).unwrap();
+            fs::copy(&command, repo.join(".git/hooks").join(hook)).unwrap();
         }
         let hooks = repo.join(".git/hooks");
         git(repo, ["config", "core.hooksPath", hooks.to_str().unwrap()]);
@@ -144,6 +151,25 @@ async fn nothing_that_the_repository_brings_is_run() {
     let config = world.repo.join(".git/config");
     git(world.dir.path(), ["config", "-f", config.to_str().unwrap(), "--unset", "core.worktree"]);
     assert_eq!(world.show("refs/orchestrator/r/task/one:x.dat"), "1", "stored as it is");
+}
+
+#[tokio::test]
+async fn nothing_that_included_configuration_brings_is_run() {
+    let (_dir, command, proof) = evil_program();
+    let prepare = |repo: &Path| {
+        write(repo, ".gitattributes", "*.dat filter=evil\n*.rs filter=worse merge=evil\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "attributes"]);
+        let filter = |name| format!("[filter \"{name}\"]\nclean = {command}\nsmudge = {command}\n");
+        let merge = format!("[merge \"evil\"]\ndriver = {command}\n");
+        write(repo, ".git/more", filter("evil") + &merge);
+        write(repo, ".git/yet more", filter("worse"));
+        git(repo, ["config", "include.path", "more"]);
+        git(repo, ["config", "includeIf.gitdir:**.path", "yet more"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    round(&world).await;
+    assert!(!proof.exists(), "{}", fs::read_to_string(&proof).unwrap());
 }
 
 #[tokio::test]
