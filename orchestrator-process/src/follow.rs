@@ -72,7 +72,8 @@ impl Lines {
     }
 }
 
-/// A file that a program appends to.
+/// A file that a program appends to. One that opens `/dev/stdout` anew empties it, as shells do for
+/// `echo … > /dev/stdout`; what comes after that is followed from the beginning.
 #[derive(Debug)]
 pub(crate) struct Growing {
     file: File,
@@ -80,6 +81,10 @@ pub(crate) struct Growing {
     from: u64,
     /// What was read up to.
     at: u64,
+    /// How long it was when it was last looked at.
+    len: u64,
+    /// How much the program wrote that it emptied.
+    emptied: u64,
 }
 
 impl Growing {
@@ -95,12 +100,23 @@ impl Growing {
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)?;
         let from = file.metadata()?.len();
-        Ok(Self { file, from, at: from })
+        Ok(Self { file, from, at: from, len: from, emptied: 0 })
     }
 
-    /// How much the program has written.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.file.metadata().map_or(0, |meta| meta.len()).saturating_sub(self.from)
+    /// How much the program has written, also of what is not there any more.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.emptied + self.len.saturating_sub(self.from)
+    }
+
+    /// Looks how long it is; whether it was emptied since it was last looked at.
+    pub(crate) fn look(&mut self) -> bool {
+        let len = self.file.metadata().map_or(self.len, |meta| meta.len());
+        let is_emptied = len < self.len;
+        if is_emptied {
+            (self.emptied, self.from, self.at) = (self.bytes(), 0, 0);
+        }
+        self.len = len;
+        is_emptied
     }
 
     /// Reads the next piece; `None` when there is nothing new.
@@ -114,7 +130,7 @@ impl Growing {
 
     /// The last bytes of what the program has written.
     pub(crate) fn tail(&self, bytes_max: usize) -> Vec<u8> {
-        let begin = self.bytes().saturating_sub(bytes_max as u64) + self.from;
+        let begin = self.len.saturating_sub(bytes_max as u64).max(self.from);
         let mut tail = vec![0; bytes_max];
         let mut read = 0;
         while let Some(room) = tail.get_mut(read..).filter(|room| !room.is_empty()) {
@@ -157,6 +173,22 @@ mod tests {
             ]
         );
         assert!(lines(&[b"", b""], 100).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_its_program_empties_is_followed_from_its_new_beginning() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        std::fs::write(&path, "not its own").unwrap();
+        let mut growing = Growing::open(&path).unwrap();
+        let mut buffer = [0; 100];
+        std::fs::write(&path, "not its own, but this").unwrap();
+        assert!(!growing.look());
+        assert_eq!(growing.read(&mut buffer).unwrap(), b", but this");
+        std::fs::write(&path, "anew").unwrap();
+        assert!(growing.look() && !growing.look());
+        assert_eq!(growing.read(&mut buffer).unwrap(), b"anew");
+        assert_eq!((growing.bytes(), growing.tail(100)), (14, b"anew".to_vec()));
     }
 
     #[test]

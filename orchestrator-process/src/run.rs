@@ -124,7 +124,7 @@ pub async fn run(
     let name = program.program.to_string_lossy();
     let mut logs = Logs::open(program)?;
     if cancel.is_cancelled() {
-        return Ok(logs.never_started());
+        return Ok(Logs::never_started());
     }
     let tree = Tree::spawn(program, Output::Files).await?;
     watch.started(tree.pid());
@@ -311,11 +311,11 @@ impl Logs {
         })
     }
 
-    fn never_started(&self) -> Ended {
+    fn never_started() -> Ended {
         Ended {
             how: End::Cancelled,
             wall: Duration::ZERO,
-            output_bytes: self.bytes(),
+            output_bytes: 0,
             stdout_tail: String::new(),
             stderr_tail: String::new(),
             leftovers: 0,
@@ -334,9 +334,23 @@ impl Logs {
         [&self.stdout, &self.stderr].into_iter().flatten().map(Growing::bytes).sum()
     }
 
+    /// Looks how long the files are, and says how much was written.
+    fn look(&mut self, watch: &mut dyn Watch) -> u64 {
+        if self.stdout.as_mut().is_some_and(Growing::look) {
+            // What it began before it emptied the file has no end any more.
+            self.lines.finish(&mut |line| {
+                watch.line(line);
+            });
+        }
+        if let Some(stderr) = &mut self.stderr {
+            stderr.look();
+        }
+        self.bytes()
+    }
+
     /// Reads what is new, but not for long at a time.
     fn read(&mut self, watch: &mut dyn Watch) -> Read {
-        let bytes = self.bytes();
+        let bytes = self.look(watch);
         if bytes <= self.bytes_seen && !self.is_behind {
             return Read::Nothing;
         }
@@ -374,7 +388,8 @@ impl Logs {
 
     async fn read_to_end(&mut self, watch: &mut dyn Watch) {
         // Not past what is there now: a process that could not be ended may go on writing.
-        let mut left = self.bytes();
+        let bytes = self.look(watch);
+        let mut left = bytes;
         let mut read_at_once = 0;
         while left > 0 {
             match self.read_piece(watch) {
@@ -392,6 +407,6 @@ impl Logs {
         self.lines.finish(&mut |line| {
             watch.line(line);
         });
-        self.tell(self.bytes(), watch);
+        self.tell(bytes, watch);
     }
 }

@@ -79,6 +79,20 @@ async fn silence_is_counted_from_the_last_byte_of_either_output() {
 }
 
 #[tokio::test]
+async fn a_program_that_empties_its_own_log_is_alive_and_each_later_line_is_seen() {
+    let dir = tempdir().unwrap();
+    let limits = Limits::new(LONG).with_silence(Duration::from_millis(1_500));
+    // What a shell does for `> /dev/stdout`, after more than what follows.
+    let script = "printf '%09999d\\n' 0; sleep 0.3; echo anew > /dev/stdout
+        for i in 1 2 3 4 5 6 7; do sleep 0.4; echo $i; done";
+    let mut seen = Seen::default();
+    let ended = ended(&sh(dir.path(), script).limits(limits), &mut seen).await.unwrap();
+    assert_eq!((ended.how, ended.output_bytes), (End::Exited(0), 10_019));
+    let later = seen.lines.iter().skip(1).map(|(line, _, _)| line.as_slice());
+    assert_eq!(later.collect::<Vec<_>>().join(&b' '), b"anew 1 2 3 4 5 6 7");
+}
+
+#[tokio::test]
 async fn a_program_that_floods_is_ended() {
     let dir = tempdir().unwrap();
     let limits = Limits::new(LONG).with_output_bytes_max(1 << 20);
