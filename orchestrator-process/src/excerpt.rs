@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,14 +15,24 @@ pub(crate) const FEEDBACK_BYTES_MAX: usize = 16 * 1024;
 /// Longest command that is shown in it.
 const COMMAND_BYTES_MAX: usize = 1024;
 
-/// The text in a file, or its head and tail within about `bytes_max`; reads no more than that.
-pub(crate) fn excerpt(path: &Path, bytes_max: usize) -> String {
-    read(path, bytes_max).unwrap_or_else(|err| format!("[the output cannot be read: {err}]"))
+/// The text in a log, or its head and tail within about `bytes_max`; reads no more than that. What
+/// the program put in the place of its log is not read: then it is what is known of it by heart.
+pub(crate) fn excerpt(path: &Path, bytes_max: usize, last: &str) -> String {
+    read(path, bytes_max).unwrap_or_else(|err| {
+        let said = format!("[its log cannot be read ({err}); it ended with:]\n{last}");
+        head_and_tail(&said, bytes_max)
+    })
 }
 
 fn read(path: &Path, bytes_max: usize) -> io::Result<String> {
-    let file = File::open(path)?;
-    let len = file.metadata()?.len();
+    // No link is followed, and no named pipe waited for.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("it is no regular file any more"));
+    }
+    let len = meta.len();
     if len <= bytes_max as u64 {
         return Ok(head_and_tail(&piece(&file, 0, bytes_max)?, bytes_max));
     }
@@ -78,11 +88,12 @@ mod tests {
         let path = dir.path().join("out");
         let long = [b"first\n".as_slice(), &[0xff; 1_000_000], b"\nlast"].concat();
         std::fs::write(&path, long).unwrap();
-        let text = excerpt(&path, 3_000);
+        let text = excerpt(&path, 3_000, "");
         assert!(text.starts_with("first") && text.ends_with("last"), "{text}");
         assert!(text.contains("[… 997011 bytes left out …]"), "{text}");
-        let feedback = feedback("It", "cmd", "failed", &excerpt(&path, FEEDBACK_BYTES_MAX));
+        let feedback = feedback("It", "cmd", "failed", &excerpt(&path, FEEDBACK_BYTES_MAX, ""));
         assert!(feedback.len() <= FEEDBACK_BYTES_MAX && feedback.ends_with("last\n"));
-        assert!(excerpt(&dir.path().join("gone"), 10).contains("cannot be read"));
+        let gone = excerpt(&dir.path().join("gone"), 1_000, "its last words");
+        assert!(gone.contains("cannot be read") && gone.ends_with("its last words"), "{gone}");
     }
 }

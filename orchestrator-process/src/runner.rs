@@ -1,7 +1,6 @@
 //! Carrying out a run stage by any program.
 
 use std::io;
-use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -210,8 +209,10 @@ impl CommandRunner {
 
     fn what_went_wrong(&self, cx: &StageContext, ended: &Ended) -> String {
         let half = (FEEDBACK_BYTES_MAX - 2048) / 2;
-        let part = |name: &str| excerpt(Path::new(&cx.dir.join(name)), half);
-        let output = format!("{}\n{}", part("stdout.log"), part("stderr.log"));
+        let part =
+            |name: &str, last: &str| excerpt(&cx.dir.join(name), half, &self.mask.text(last));
+        let (stdout, stderr) = (&ended.stdout_tail, &ended.stderr_tail);
+        let output = format!("{}\n{}", part("stdout.log", stdout), part("stderr.log", stderr));
         let command = self.program.to_string();
         feedback("The program", &command, &how(ended.how, cx.stage.timeout), &output)
     }

@@ -165,7 +165,7 @@ impl Verifier for CommandVerifier {
                 "The verify command",
                 &command.to_string(),
                 &how(end, cx.stage.timeout),
-                &excerpt(&log, FEEDBACK_BYTES_MAX - 2048),
+                &excerpt(&log, FEEDBACK_BYTES_MAX - 2048, &self.mask.text(&ended.stdout_tail)),
             )),
         }
     }
@@ -180,6 +180,7 @@ impl Verifier for CommandVerifier {
             Ok(ended) => ended,
             Err(err) => return Trial::NotRunnable { why: err.chain() },
         };
+        mask_log(&log, &self.mask);
         match ended.how {
             End::Exited(0) => Trial::Passes,
             end @ End::Exited(126 | 127) => Trial::NotRunnable {
@@ -187,7 +188,7 @@ impl Verifier for CommandVerifier {
                     "The command",
                     &command.to_string(),
                     &how(end, self.trial_wall),
-                    &ended.stdout_tail,
+                    &self.mask.text(&ended.stdout_tail),
                 ),
             },
             End::Exited(_)

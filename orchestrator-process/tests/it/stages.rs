@@ -168,6 +168,13 @@ async fn a_trial_says_whether_a_command_can_run_at_all() {
         let Trial::NotRunnable { why } = trial else { panic!("{command}: {trial:?}") };
         assert!(why.contains("no-such-tool") || why.contains("/etc/passwd"), "{why}");
     }
+    let key = format!("ghp_{}", "0".repeat(36));
+    let leaks = shell("echo ghp_$(printf %036d 0); exit 127");
+    let trial = verifier.try_on(&leaks, &cx.workspace).await;
+    let Trial::NotRunnable { why } = trial else { panic!("it ran") };
+    assert!(why.contains("[masked]") && !why.contains(&key), "{why}");
+    let trials = fs::read_dir(&cx.workspace.aside).unwrap();
+    assert!(trials.map(|log| read(log.unwrap().path())).all(|log| !log.contains(&key)));
     assert_eq!(fs::read_dir(&cx.workspace.path).unwrap().count(), 0);
 }
 
@@ -338,4 +345,23 @@ async fn secrets_are_in_no_log_and_no_feedback() {
     assert!(!feedback.contains("sesame"), "{feedback}");
     let log = read(cx.dir.join("output.log"));
     assert!(!log.contains("sesame") && !log.contains("ghp_"), "{log}");
+}
+
+#[tokio::test]
+async fn a_log_that_the_program_replaced_is_neither_waited_for_nor_followed() {
+    let secret = tempdir().unwrap();
+    fs::write(secret.path().join("secret"), "none of its business").unwrap();
+    let link = format!("ln -s {}/secret", secret.path().display());
+    for replace in ["mkfifo", &link, "mkdir"] {
+        let script = |log| format!("echo said; rm ../logs/{log}; {replace} ../logs/{log}; exit 3");
+        let (_dir, cx) = stage(StageKind::Verify, shell(&script("output.log")));
+        let verified = feedback(CommandVerifier::default().verify(&cx).await.outcome);
+        let (_dir, cx) = stage(StageKind::Run, None);
+        let runner = CommandRunner::new("sh", ["-c", &script("stdout.log")]);
+        let ran = feedback(runner.run(&cx).await.outcome);
+        for feedback in [verified, ran] {
+            assert!(feedback.contains("cannot be read") && feedback.contains("\nsaid\n"));
+            assert!(!feedback.contains("none of its business"), "{feedback}");
+        }
+    }
 }
