@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -76,7 +76,7 @@ fn stdin(program: &Program, name: &str) -> Result<Stdio, SpawnError> {
     match &program.stdin {
         Stdin::Closed => Ok(Stdio::null()),
         Stdin::File(path) => {
-            let file = File::open(path).map_err(|err| SpawnError::from_file(name, path, err))?;
+            let file = input(path).map_err(|err| SpawnError::from_file(name, path, err))?;
             Ok(file.into())
         }
         Stdin::Bytes(bytes) => {
@@ -85,6 +85,24 @@ fn stdin(program: &Program, name: &str) -> Result<Stdio, SpawnError> {
             Ok(file.into())
         }
     }
+}
+
+/// Opens a file to be read by the program; a named pipe has an end only if somebody gives it one.
+fn input(path: &Path) -> io::Result<File> {
+    // Not waiting at a named pipe for somebody who writes.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    check_kind(&file)?;
+    rustix::fs::fcntl_setfl(&file, rustix::fs::OFlags::empty())?;
+    Ok(file)
+}
+
+/// Whether it is a file, or a device such as `/dev/null`.
+pub(crate) fn check_kind(file: &File) -> io::Result<()> {
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() || kind.is_char_device() {
+        return Ok(());
+    }
+    Err(io::Error::other("it is no regular file"))
 }
 
 /// A file in memory that holds these bytes: unlike a pipe it needs nobody to feed it.

@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use crate::command::check_kind;
+
 /// A line that a program wrote, without its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Line<'a> {
@@ -99,6 +101,7 @@ impl Growing {
             .create(true)
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)?;
+        check_kind(&file)?;
         let from = file.metadata()?.len();
         Ok(Self { file, from, at: from, len: from, emptied: 0 })
     }
@@ -131,7 +134,8 @@ impl Growing {
     /// The last bytes of what the program has written.
     pub(crate) fn tail(&self, bytes_max: usize) -> Vec<u8> {
         let begin = self.len.saturating_sub(bytes_max as u64).max(self.from);
-        let mut tail = vec![0; bytes_max];
+        let is_there = usize::try_from(self.len.saturating_sub(begin)).unwrap_or(bytes_max);
+        let mut tail = vec![0; is_there];
         let mut read = 0;
         while let Some(room) = tail.get_mut(read..).filter(|room| !room.is_empty()) {
             match self.file.read_at(room, begin + read as u64) {

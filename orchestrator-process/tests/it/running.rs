@@ -253,6 +253,21 @@ async fn each_error_of_starting_names_the_program_and_what_would_help() {
 }
 
 #[tokio::test]
+async fn a_named_pipe_is_no_file_for_input_or_output_and_nobody_waits_at_it() {
+    let dir = tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    assert_eq!(ended(&sh(dir.path(), "mkfifo pipe"), &mut ()).await.unwrap().how, End::Exited(0));
+    let program = sh(dir.path(), "cat; echo out");
+    for program in [program.clone().stdin_file(&pipe), program.clone().stdout_file(&pipe)] {
+        let err = ended(&program, &mut ()).await.unwrap_err();
+        assert!(matches!(err, SpawnError::File { .. }) && !err.is_transient(), "{err:?}");
+        assert!(err.chain().contains("pipe cannot be opened") && err.chain().contains("regular"));
+    }
+    let nothing = ended(&program.stdin_file("/dev/null").stdout_file("/dev/zero"), &mut ()).await;
+    assert_eq!(nothing.unwrap().stdout_tail, "");
+}
+
+#[tokio::test]
 async fn a_relative_program_is_looked_for_where_it_is_started() {
     let dir = tempdir().unwrap();
     fs::create_dir(dir.path().join("bin")).unwrap();
