@@ -4,6 +4,7 @@
 //! limits this process limits its programs with it, and one orchestrator inside another one stays
 //! inside. A cgroup is named after lease and start, so that a later process finds what a lease left.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -15,16 +16,16 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::mounts::Mounts;
-use super::{Confinement, PlaceFor, TreeEnds};
+use super::mounts::{Mounts, Tops};
+use super::{Confinement, PlaceFor, TreeEnds, left};
 use crate::environment::Marker;
 use crate::sweep::signal;
 use crate::table::Process;
 
 /// The directory that all cgroups of programs are in.
-const BASE: &str = "orchestrator";
+pub(super) const BASE: &str = "orchestrator";
 /// Stands between the parts of a name; no slug has it.
-const SEPARATOR: &str = "@";
+pub(super) const SEPARATOR: &str = "@";
 /// What gives a process cgroups of its own.
 const WHAT_HELPS: &str = "start it by `systemd-run --user --scope -p Delegate=yes`, or as root";
 /// What cannot be done without any cgroup.
@@ -37,6 +38,8 @@ pub(crate) struct Cgroups {
     memory: Result<Limit, String>,
     pids: Result<Limit, String>,
     cpu: Result<Limit, String>,
+    /// Where those are looked for that others made.
+    tops: Tops,
 }
 
 /// How everything in a cgroup is killed.
@@ -61,7 +64,8 @@ impl Cgroups {
     /// None at all, for this reason.
     pub(crate) fn none(why: &str) -> Self {
         let none = || Err(why.to_owned());
-        Self { tree: Err(why.to_owned()), memory: none(), pids: none(), cpu: none() }
+        let tops = Tops::default();
+        Self { tree: Err(why.to_owned()), memory: none(), pids: none(), cpu: none(), tops }
     }
 
     /// Those that this process can make, tried out.
@@ -71,7 +75,8 @@ impl Cgroups {
 
     /// Those of version 2 that this process can make.
     pub(crate) fn detect_v2() -> Self {
-        Self::of(&Mounts { unified: Mounts::of_this_process().unified, ..Mounts::default() })
+        let Mounts { unified, tops, .. } = Mounts::of_this_process();
+        Self::of(&Mounts { unified, tops: Tops { freezer: None, ..tops }, ..Mounts::default() })
     }
 
     fn of(mounts: &Mounts) -> Self {
@@ -106,7 +111,19 @@ impl Cgroups {
         let memory = limit("memory", mounts.memory.as_ref());
         let pids = limit("pids", mounts.pids.as_ref());
         let cpu = limit("cpu", mounts.cpu.as_ref());
-        Self { memory, pids, cpu, ..found }
+        let found = Self { memory, pids, cpu, tops: mounts.tops.clone(), ..found };
+        found.remove_empty();
+        found
+    }
+
+    /// Removes those that starts left whose process is gone and that hold nobody any more.
+    fn remove_empty(&self) {
+        let limits = [&self.memory, &self.pids, &self.cpu].into_iter().flatten();
+        let bases: BTreeSet<&Path> = limits
+            .map(|limit| limit.base.as_path())
+            .chain(self.tree.iter().map(|(base, _)| base.as_path()))
+            .collect();
+        bases.into_iter().for_each(left::remove_empty);
     }
 
     /// How trees end, and why it is not by cgroup.
@@ -174,25 +191,27 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Those that starts for a lease left, whoever made them.
+    /// Those that starts for a lease left, whoever made them and wherever.
     pub(crate) fn left_by(&self, lease: &Marker) -> Vec<Dirs> {
         let prefix = prefix(lease);
-        let Ok((base, kill)) = &self.tree else { return Vec::new() };
-        let limits = [&self.memory, &self.pids, &self.cpu];
-        let of = |name: &OsStr| {
-            let dir = base.join(name);
-            let beside = limits.iter().filter_map(|limit| limit.as_ref().ok());
-            let beside = beside.map(|limit| limit.base.join(name)).filter(|dir| dir.is_dir());
-            let mut all: Vec<PathBuf> = std::iter::once(dir.clone()).chain(beside).collect();
-            all.dedup();
-            Dirs { tree: Some((dir, *kill)), memory: None, all }
-        };
-        let entries = fs::read_dir(base).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name())
-            .filter(|name| name.to_str().is_some_and(|name| name.starts_with(&prefix)))
-            .map(|name| of(&name))
-            .collect()
+        let kills = [(&self.tops.freezer, Some(Kill::Freezer)), (&self.tops.unified, None)];
+        let mut left = Vec::new();
+        for (top, kill) in kills {
+            for dir in top.iter().flat_map(|top| left::of(top, &prefix)) {
+                left.extend(kill.or_else(|| kill_of(&dir)).map(|kill| self.found(dir, kill)));
+            }
+        }
+        left
+    }
+
+    /// One that was left, with those beside it that hold no tree.
+    fn found(&self, dir: PathBuf, kill: Kill) -> Dirs {
+        let name = dir.file_name().unwrap_or_default();
+        let limits = [&self.memory, &self.pids, &self.cpu].into_iter().flatten();
+        let beside = limits.map(|limit| limit.base.join(name)).filter(|dir| dir.is_dir());
+        let mut all: Vec<PathBuf> = std::iter::once(dir.clone()).chain(beside).collect();
+        all.dedup();
+        Dirs { tree: Some((dir, kill)), memory: None, all }
     }
 }
 
@@ -220,16 +239,19 @@ fn unified(own: &Path) -> Result<(PathBuf, Kill), String> {
     enable_controllers(&base);
     let probe = base.join(format!("probe{SEPARATOR}{}", std::process::id()));
     make_dir(&probe).map_err(|err| refused(own, &err))?;
-    let has = |file: &str| rustix::fs::access(probe.join(file), rustix::fs::Access::WRITE_OK);
-    let kill = if has("cgroup.kill").is_ok() {
-        Ok(Kill::File)
-    } else if has("cgroup.freeze").is_ok() {
-        Ok(Kill::Freeze)
-    } else {
-        Err("its kernel can neither kill nor freeze a cgroup".to_owned())
-    };
+    let kill = kill_of(&probe);
     fs::remove_dir(&probe).ok();
+    let kill = kill.ok_or_else(|| "its kernel can neither kill nor freeze a cgroup".to_owned());
     kill.map(|kill| (base, kill))
+}
+
+/// How what is in a cgroup of version 2 is killed.
+fn kill_of(dir: &Path) -> Option<Kill> {
+    let has = |file: &str| rustix::fs::access(dir.join(file), rustix::fs::Access::WRITE_OK);
+    if has("cgroup.kill").is_ok() {
+        return Some(Kill::File);
+    }
+    has("cgroup.freeze").is_ok().then_some(Kill::Freeze)
 }
 
 fn refused(own: &Path, err: &io::Error) -> String {
@@ -376,10 +398,6 @@ impl Dirs {
 fn collect(dir: &Path, pids: &mut Vec<u32>) -> io::Result<()> {
     let procs = fs::read_to_string(dir.join("cgroup.procs"))?;
     pids.extend(procs.lines().filter_map(|line| line.parse::<u32>().ok()));
-    // A directory has two links, and one more for each directory in it.
-    if fs::metadata(dir).is_ok_and(|meta| meta.nlink() <= 2) {
-        return Ok(());
-    }
     for below in below(dir) {
         match collect(&below, pids) {
             // Removed a moment ago.
@@ -395,7 +413,11 @@ fn is_gone(err: &io::Error) -> bool {
 }
 
 /// The cgroups in a cgroup.
-fn below(dir: &Path) -> Vec<PathBuf> {
+pub(super) fn below(dir: &Path) -> Vec<PathBuf> {
+    // A directory has two links, and one more for each directory in it, where these are counted.
+    if fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 2) {
+        return Vec::new();
+    }
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))

@@ -6,6 +6,7 @@
 
 mod abilities;
 mod cgroup;
+mod left;
 mod local;
 mod mounts;
 mod sandbox;

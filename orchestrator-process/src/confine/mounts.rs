@@ -12,6 +12,16 @@ pub(crate) struct Mounts {
     pub(crate) pids: Option<PathBuf>,
     pub(crate) cpu: Option<PathBuf>,
     pub(crate) freezer: Option<PathBuf>,
+    /// Where all that can be seen of the hierarchies begins that hold trees: of version 2, and the
+    /// freezer of version 1.
+    pub(crate) tops: Tops,
+}
+
+/// The tops of hierarchies.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Tops {
+    pub(crate) unified: Option<PathBuf>,
+    pub(crate) freezer: Option<PathBuf>,
 }
 
 impl Mounts {
@@ -42,7 +52,10 @@ impl Mounts {
         let has = |name: &str| options.split(',').any(|option| option == name);
         let at = |name| place(own, name).map(|path| under(&root, &point, path));
         match kind {
-            Some("cgroup2") => self.unified = self.unified.take().or_else(|| at("")),
+            Some("cgroup2") => {
+                self.unified = self.unified.take().or_else(|| at(""));
+                self.tops.unified.get_or_insert_with(|| PathBuf::from(&point));
+            }
             Some("cgroup") => {
                 let slots = [
                     ("memory", &mut self.memory),
@@ -50,6 +63,9 @@ impl Mounts {
                     ("cpu", &mut self.cpu),
                     ("freezer", &mut self.freezer),
                 ];
+                if has("freezer") {
+                    self.tops.freezer.get_or_insert_with(|| PathBuf::from(&point));
+                }
                 for (name, slot) in slots {
                     if slot.is_none() && has(name) {
                         *slot = at(name);
@@ -103,6 +119,8 @@ mod tests {
         assert_eq!(mounts.cpu.unwrap(), Path::new("/sys/fs/cgroup/cpu,cpuacct/c"));
         assert_eq!(mounts.memory.unwrap(), Path::new("/sys/fs/cgroup/my memory/y"));
         assert_eq!((mounts.pids, mounts.freezer), (None, None));
+        let unified = Some(PathBuf::from("/sys/fs/cgroup/unified"));
+        assert_eq!(mounts.tops, Tops { unified, freezer: None });
         assert_eq!(Mounts::parse("", ""), Mounts::default());
     }
 }

@@ -1,6 +1,6 @@
 //! What survives the process that started it is found by the next one.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -24,8 +24,13 @@ const PARENT_IN: &str = "IT_PARENT_IN";
 
 /// Starts this test program again as a parent that runs `script` under lease `token`.
 fn start_parent(dir: &Path, token: u64, script: &str) -> Child {
+    start_parent_by(&mut Command::new(std::env::current_exe().unwrap()), dir, token, script)
+}
+
+/// The same by a command that becomes this test program with the arguments that it is given.
+fn start_parent_by(command: &mut Command, dir: &Path, token: u64, script: &str) -> Child {
     std::fs::write(dir.join("script"), script).unwrap();
-    Command::new(std::env::current_exe().unwrap())
+    command
         .args(["--exact", "leftovers::parent_that_is_killed", "--include-ignored"])
         .env(PARENT_IN, dir)
         .env("IT_TOKEN", token.to_string())
@@ -96,4 +101,48 @@ async fn p20_what_survives_a_killed_parent_is_ended_by_the_next_start_and_no_oth
     let host = LocalHost::new().unwrap().with_grace(grace);
     assert!(host.end_leftovers(&this_run(), FencingToken(72)).await.unwrap() >= 2);
     assert!(pids[1].iter().all(|pid| !is_alive(*pid)));
+}
+
+/// A cgroup for a driver that stands elsewhere than this process; removed with all in it.
+struct Elsewhere(PathBuf);
+
+impl Elsewhere {
+    /// In the hierarchy that trees are held by, where one can be made there.
+    fn new() -> Option<Self> {
+        let tree = LocalConfiner::detected().abilities().tree;
+        if !matches!(tree, TreeEnds::CgroupKill | TreeEnds::CgroupFreeze) {
+            return None;
+        }
+        let tops = ["/sys/fs/cgroup/freezer", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+        let name = format!("elsewhere-{}", std::process::id());
+        let made = tops.iter().map(|top| Path::new(top).join(&name));
+        made.into_iter().find(|dir| std::fs::create_dir(dir).is_ok()).map(Self)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        for dir in [&self.0.join("orchestrator"), &self.0] {
+            std::fs::remove_dir(dir).ok();
+        }
+    }
+}
+
+#[tokio::test]
+async fn p20_what_a_driver_in_another_cgroup_left_is_found_whatever_it_hides_behind() {
+    let Some(elsewhere) = Elsewhere::new() else { return };
+    let dir = tempdir().unwrap();
+    let script = "trap '' TERM; (setsid env -i sh -c 'trap \"\" TERM; echo $$ > deaf; sleep 600' &); \
+                  while ! [ -s deaf ]; do sleep 0.01; done; sleep 600";
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0/cgroup.procs\"; exec \"$@\""]);
+    command.arg(&elsewhere.0).arg(std::env::current_exe().unwrap());
+    let mut parent = start_parent_by(&mut command, dir.path(), 73, script);
+    let deaf = pid_in(dir.path().join("deaf")).await;
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    assert!(is_alive(deaf));
+    let grace = Duration::from_millis(100);
+    assert!(end_leftovers(&this_run(), FencingToken(73), grace).await.unwrap() >= 2);
+    assert!(!is_alive(deaf));
 }
