@@ -11,7 +11,7 @@ pub const ID_BYTES_MAX: usize = 256;
 
 /// A text that cannot be an identifier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} `{}` is empty, over {ID_BYTES_MAX} bytes, or holds a control character", shown(.text))]
+#[error("{what} `{}` {}", shown(.text), fault(.text))]
 pub struct InvalidId {
     /// Which kind of identifier was asked for.
     pub what: &'static str,
@@ -27,6 +27,21 @@ fn is_printable(text: &str) -> bool {
 /// A form of a refused text that is safe to print: short, and without control characters.
 fn shown(text: &str) -> String {
     text.chars().take(80).flat_map(char::escape_debug).collect()
+}
+
+/// What is wrong with a refused text.
+fn fault(text: &str) -> String {
+    let control = text.char_indices().find(|(_, char)| char.is_control());
+    match control {
+        _ if text.is_empty() => "is empty".to_owned(),
+        _ if text.len() > ID_BYTES_MAX => {
+            format!("has {} bytes: at most {ID_BYTES_MAX} are allowed", text.len())
+        }
+        Some((at, char)) => {
+            format!("has a control character (U+{:04X}) at byte {}", u32::from(char), at + 1)
+        }
+        None => "is not allowed".to_owned(),
+    }
 }
 
 macro_rules! text_id {
@@ -277,9 +292,24 @@ mod tests {
     fn an_id_with_a_control_character_is_refused_and_printed_safely() {
         let err = TaskId::parse("a\u{1b}[31m").unwrap_err();
         assert!(err.to_string().contains("\\u{1b}"), "{err}");
-        assert!(TaskId::parse("").is_err());
-        assert!(TaskId::parse(&"x".repeat(257)).is_err());
-        assert!(TaskId::parse(&"x".repeat(256)).is_ok());
+    }
+
+    #[test]
+    fn a_text_that_is_no_id_is_told_what_is_wrong_with_it() {
+        let said = |text: &str| TaskId::parse(text).unwrap_err().to_string();
+        assert_eq!(said(""), "task id `` is empty");
+        let long = "x".repeat(80);
+        for bytes in [257, 64 * 1024, 1 << 20] {
+            let expected = format!("task id `{long}` has {bytes} bytes: at most 256 are allowed");
+            assert_eq!(said(&"x".repeat(bytes)), expected);
+        }
+        let nul = "task id `a\\0b` has a control character (U+0000) at byte 2";
+        assert_eq!(said("a\0b"), nul);
+        assert_eq!(
+            said("é\u{9f}"),
+            "task id `é\\u{9f}` has a control character (U+009F) at byte 3"
+        );
+        TaskId::parse(&"x".repeat(256)).unwrap();
     }
 
     #[test]

@@ -178,7 +178,7 @@ fn what_comes_from_the_defaults_is_told_once_and_what_follows_from_a_fault_is_no
          line 4, column 28, task `a`: names pipeline `one`, which the plan does not have\n\
          line 4, column 62: `needs` has to be an object, not a number\n\
          line 5, column 24: `two` has to be a list, not a number\n\
-         line 5, column 81: stage name `` is empty, over 256 bytes, or holds a control character"
+         line 5, column 81: stage name `` is empty"
     );
 }
 
