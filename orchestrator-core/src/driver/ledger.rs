@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::warn;
 
-use super::RunError;
+use super::{RunError, log};
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::engine::Engine;
 use crate::event::StoredEvent;
@@ -22,8 +22,6 @@ const TRIES_MAX: u32 = 40;
 const WAIT_MIN: Duration = Duration::from_millis(20);
 /// The longest wait between tries: with [`TRIES_MAX`] they go on for over a minute.
 const WAIT_MAX: Duration = Duration::from_secs(2);
-/// Events of other processes that are read at once.
-const EVENTS_AT_ONCE: usize = 1_000;
 
 /// Numbers the commands of this process.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
@@ -198,14 +196,7 @@ impl Ledger {
     async fn reload(&mut self) -> Result<(), RunError> {
         let run = self.engine.id().clone();
         let Some(snapshot) = self.store.load(&run).await? else { return Ok(()) };
-        let mut after = self.engine.seq();
-        let mut missed = Vec::new();
-        while after < snapshot.seq {
-            let events = self.store.events(&run, after, EVENTS_AT_ONCE).await?;
-            let Some(last) = events.last() else { break };
-            after = last.seq;
-            missed.extend(events.into_iter().filter(|stored| stored.seq <= snapshot.seq));
-        }
+        let missed = log::readable(&*self.store, &run, self.engine.seq(), snapshot.seq).await?;
         self.engine = Engine::restore(&snapshot)?.with_policy(Arc::clone(&self.policy));
         self.missed.extend(missed);
         Ok(())

@@ -11,6 +11,7 @@ mod capacity;
 mod ending;
 mod integrate;
 mod ledger;
+mod log;
 mod opening;
 mod pilot;
 mod preflight;

@@ -5,17 +5,14 @@ use std::time::Duration;
 use tracing::info;
 
 use super::ledger::Ledger;
-use super::{Orchestrator, RunError, opening};
+use super::{Orchestrator, RunError, log, opening};
 use crate::engine::Engine;
-use crate::event::StoredEvent;
 use crate::forecast::{Assumptions, Projection};
 use crate::id::{RunId, Seq};
 use crate::money::Usd;
 use crate::port::Store;
 use crate::time::Timestamp;
 
-/// Events that are read at once.
-const EVENTS_AT_ONCE: usize = 1_000;
 /// Most tasks that are drawn for a projection, over all samples: it takes a few seconds then.
 const TASKS_DRAWN_MAX: u32 = 400_000;
 
@@ -54,16 +51,7 @@ async fn projection(
     run: &RunId,
     assumed: Assumptions,
 ) -> Result<Option<Projection>, RunError> {
-    let mut log: Vec<StoredEvent> = Vec::new();
-    loop {
-        let after = log.last().map_or(Seq(0), |last| last.seq);
-        let page = store.events(run, after, EVENTS_AT_ONCE).await?;
-        let is_last = page.len() < EVENTS_AT_ONCE;
-        log.extend(page);
-        if is_last {
-            break;
-        }
-    }
+    let log = log::readable(store, run, Seq(0), engine.seq()).await?;
     let mut measured = assumed.measured(engine, &log);
     let tasks = engine.run().map_or(0, |run| run.counts.total());
     let samples_max = TASKS_DRAWN_MAX.checked_div(tasks).unwrap_or(u32::MAX).max(1);

@@ -1,7 +1,7 @@
 //! The driver over this store: what a run leaves is what its log says.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use orchestrator_core::port::Store;
 use orchestrator_core::testing::conformance::samples::{run_id, task_id};
@@ -9,12 +9,13 @@ use orchestrator_core::testing::{
     Fault, FaultStore, MemoryTarget, Recorder, Scripted, VirtualHost,
 };
 use orchestrator_core::{
-    DriverConfig, Orchestrator, Outcome, Phase, Plan, Ports, RunEnd, RunError, StageEnd, StageKind,
-    TaskSpec, VerifyCommand,
+    DriverConfig, Orchestrator, Outcome, Phase, Plan, Ports, RunEnd, RunError, Seq, StageEnd,
+    StageKind, TaskSpec, VerifyCommand,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::mending::chain;
+use crate::shell::while_a_run_goes_on;
 use crate::support::{TempStore, run};
 
 /// Ten tasks: the second asks a question, which blocks the next one; each other fails its first
@@ -211,4 +212,27 @@ async fn records_that_were_spoiled_are_written_anew_from_the_log() {
         .query_row("SELECT rejections FROM tasks WHERE id = 't5'", [], |row| row.get(0))
         .unwrap();
     assert_eq!(left, 99, "without a whole log nothing is changed");
+}
+
+/// What a newer program, or a person, wrote while the run goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_of_another_process_that_cannot_be_understood_does_not_stop_a_driver() {
+    const ODD: &str = "UPDATE runs SET seq = seq + 2; \
+        INSERT INTO events (run, seq, body) SELECT run, seq - 1, '{\"at\":1,\"event\":\"sung\"}' FROM runs; \
+        INSERT INTO events (run, seq, body) SELECT run, seq, body FROM runs \
+        JOIN (SELECT body FROM events WHERE event = 'granted' LIMIT 1);";
+    let fixture = TempStore::new();
+    let store = Arc::new(fixture.sqlite().await);
+    let shell = fixture.shell();
+    let begun = Instant::now();
+    while_a_run_goes_on(Arc::<_>::clone(&store), || {
+        shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+        shell.execute_batch(ODD).unwrap();
+        shell.execute_batch("COMMIT").unwrap();
+    })
+    .await;
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    let (seq, run) = store.header(&run()).await.unwrap().unwrap();
+    assert!(run.driver.is_none(), "the driver went on until it was stopped");
+    assert!(seq > Seq(3));
 }

@@ -34,7 +34,7 @@ fn shell(fixture: &TempStore, command: &str) -> Option<String> {
 }
 
 /// Two tasks: one fails its first verification and hangs in its second attempt, one asks a question.
-async fn while_a_run_goes_on(store: Arc<SqliteStore>, look: impl FnOnce()) {
+pub(crate) async fn while_a_run_goes_on(store: Arc<SqliteStore>, look: impl FnOnce()) {
     let script = Arc::new(Scripted::new(|cx| match (cx.stage.kind, cx.last_error()) {
         _ if cx.task.id.as_str() == "asks" => {
             StageEnd::free(Outcome::Question { text: "which?".to_owned() })
