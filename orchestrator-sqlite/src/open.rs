@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, path, thread};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 
 use crate::error::{Failure, failure};
 use crate::log::{self, Log};
@@ -252,6 +252,7 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     let path = &resolved(path).map_err(failed)?;
     let is_new = check_path(path)?;
     check_disk(path, options)?;
+    check_room(path, options)?;
     if log::is_orphan(path) {
         return Err(OpenError::ForeignLog { path: path.clone(), log: log::path_of(path) });
     }
@@ -283,6 +284,16 @@ fn allow_disk(kind: Option<String>, path: &Path, options: &SqliteOptions) -> Res
         Some(kind) => Err(OpenError::NetworkDisk { path: path.to_owned(), kind }),
         None => Ok(()),
     }
+}
+
+/// Refuses a limit under which nothing can be set up, before a file is made.
+fn check_room(path: &Path, options: &SqliteOptions) -> Result<(), OpenError> {
+    let is_empty = fs::metadata(path).map_or(0, |file| file.len()) == 0;
+    if !is_empty || options.file_bytes_max >= schema::FRESH_BYTES {
+        return Ok(());
+    }
+    let source = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+    Err(OpenError::Full { path: path.to_owned(), source })
 }
 
 fn claim(path: &Path) -> Result<Claim, OpenError> {
@@ -436,6 +447,27 @@ mod tests {
             let mode: String =
                 opened.reader.pragma_query_value(None, "journal_mode", |row| row.get(0)).unwrap();
             assert_eq!(mode, "wal");
+        }
+    }
+
+    #[test]
+    fn a_limit_under_which_no_file_can_be_made_leaves_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, empty) = (dir.path().join("run.db"), dir.path().join("empty.db"));
+        fs::write(&empty, "").unwrap();
+        for bytes_max in [0, 1, 4096, schema::FRESH_BYTES - 4096] {
+            let options = SqliteOptions::new().with_file_bytes_max(bytes_max);
+            for path in [&path, &empty] {
+                let err = open(path, &options).unwrap_err();
+                assert!(matches!(err, OpenError::Full { .. }), "{bytes_max}: {err:?}");
+            }
+            assert_eq!(fs::metadata(&empty).unwrap().len(), 0, "it is as it was");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was made");
+        }
+        let options = SqliteOptions::new().with_file_bytes_max(schema::FRESH_BYTES);
+        for path in [&path, &empty] {
+            drop(open(path, &options).unwrap());
+            assert_eq!(fs::metadata(path).unwrap().len(), schema::FRESH_BYTES);
         }
     }
 

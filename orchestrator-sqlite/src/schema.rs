@@ -8,6 +8,9 @@ pub(crate) const APPLICATION_ID: i32 = 0x4f72_6368;
 /// The format that this program writes.
 pub(crate) const VERSION: u32 = 8;
 
+/// The size of a file in which there is nothing yet.
+pub(crate) const FRESH_BYTES: u64 = 18 * 4096;
+
 /// Step `n` makes format `n + 1` of format `n`; format 0 is an empty file. A step that was released
 /// is never changed.
 const STEPS: [&str; VERSION as usize] = [
