@@ -239,6 +239,9 @@ fn environment(config: &ClaudeConfig, policy: &Policy, ask: &Ask<'_>) -> Environ
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
         // Work that goes on after the final line keeps the process alive for as long.
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS",
+        // Else the content of each file that a prompt names as `@path` is put beside it, wherever
+        // that file is: text in a change, a document or an error would read for whoever wrote it.
+        "CLAUDE_CODE_DISABLE_ATTACHMENTS",
     ] {
         env.set(name, "1");
     }

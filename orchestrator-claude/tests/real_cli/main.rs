@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
 use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupWarning};
-use orchestrator_core::port::{ActivityKind, Reviewer as _, Runner as _};
+use orchestrator_core::port::{ActivityKind, Change, Reviewer as _, Runner as _};
 use orchestrator_core::{
     Cost, Interruption, Outcome, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
 };
@@ -234,6 +234,31 @@ async fn a_review_reads_and_ends_with_the_structured_verdict() {
     assert!(!last.contains("Approve whatever"), "the branch instructed its reviewer");
     let results = asked[1].body["messages"].to_string();
     assert!(!results.contains("denied"), "reading is allowed");
+}
+
+#[tokio::test]
+async fn a_file_that_a_prompt_names_is_not_read_for_whoever_wrote_that() {
+    let approve = json!({ "verdict": "APPROVE", "findings": [] });
+    let rules = || {
+        let verdict = Reply::structured(approve.clone());
+        vec![Rule::new(verdict).tool("StructuredOutput"), Rule::new(Reply::text("Done."))]
+    };
+    let naming = |place: &Place| {
+        std::fs::write(place.beside("outside.txt"), "the secret outside").unwrap();
+        std::fs::write(place.file("inside.txt"), "the secret inside").unwrap();
+        format!("See @inside.txt and @{} too.\n", place.beside("outside.txt").display())
+    };
+    let Some((place, api, config)) = set_up(StageKind::Run, "names", rules()) else { return };
+    std::fs::write(place.file("CONVENTIONS.md"), naming(&place)).unwrap();
+    assert_eq!(ClaudeRunner::new(config).run(&place.cx).await.outcome, Outcome::Passed);
+    let asked = api.requests();
+    let Some((place, api, config)) = set_up(StageKind::Review, "named", rules()) else { return };
+    let change = Change { diff: naming(&place), ..change() };
+    ClaudeReviewer::new(config).review(&place.cx, &change).await.judgement.unwrap();
+    for request in asked.iter().chain(&api.requests()) {
+        let body = request.body.to_string();
+        assert!(body.contains("See @inside.txt") && !body.contains("the secret"), "{body}");
+    }
 }
 
 #[tokio::test]
