@@ -144,7 +144,7 @@ pub(crate) fn read_task(
         id,
         stage: fields.int()?,
         attempt: fields.int()?,
-        under_way: fields.raw()?,
+        under_way: fields.flag()?,
         rejections: fields.int()?,
         rounds: read_rounds(fields)?,
         interruptions: fields.int()?,
@@ -158,7 +158,7 @@ pub(crate) fn read_task(
         feedback: read_feedback(fields)?,
         signature: fields.opt_u64()?,
         restart: fields.word()?,
-        holds_scope: fields.raw()?,
+        holds_scope: fields.flag()?,
         workspace: fields.opt_u64()?.map(FencingToken),
         session: fields.opt_parsed()?,
         candidate: read_candidate(fields, &mut shared.base)?,
@@ -173,6 +173,22 @@ pub(crate) fn read_task(
         phase: read_phase(fields, &mut shared.owner)?,
     };
     Ok((place, record))
+}
+
+/// A task whose row has no value either that means nothing in its phase, and stops nobody.
+pub(crate) fn read_exact_task(
+    row: &Row<'_>,
+    shared: &mut Shared,
+) -> Result<(u32, TaskRecord), StoreError> {
+    let read = read_task(row, shared)?;
+    let written = phase_columns(&read.1.phase);
+    let fields = &mut Fields::new(TASKS.name, row);
+    // A row is read without its run.
+    fields.skip(TASKS.columns_read() - written.len());
+    for column in written {
+        if column == NULL { fields.nothing()? } else { fields.skip(1) }
+    }
+    Ok(read)
 }
 
 /// A list of counts as JSON, nearly always an empty one.
@@ -429,7 +445,7 @@ pub(crate) fn read_owner(row: &Row<'_>) -> Result<OwnerRecord, StoreError> {
         },
         touched_at: Timestamp(fields.u64()?),
         ttl: Duration::from_millis(fields.u64()?),
-        ended: fields.raw()?,
+        ended: fields.flag()?,
     })
 }
 

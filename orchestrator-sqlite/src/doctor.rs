@@ -8,8 +8,8 @@ use orchestrator_core::{
 };
 use rusqlite::{Connection, Row, Transaction};
 
-use crate::codec::{Shared, read_owner, read_plan, read_pool, read_run, read_task};
-use crate::error::read_error;
+use crate::codec::{Shared, read_exact_task, read_owner, read_plan, read_pool, read_run};
+use crate::error::{REMEDY_FILE, REMEDY_RECORD, read_error};
 use crate::row::Fields;
 use crate::table::SQL;
 use crate::{read, rebuild};
@@ -31,7 +31,7 @@ pub struct Health {
 #[non_exhaustive]
 pub enum FileFault {
     /// SQLite finds the file damaged.
-    #[error("the file is damaged: {what}")]
+    #[error("the file is damaged: {what}: {}", remedy(.what))]
     Damaged {
         /// What SQLite says.
         what: String,
@@ -46,7 +46,10 @@ pub enum FileFault {
         cause: StoreError,
     },
     /// A row belongs to a run that is not there.
-    #[error("a row of table `{table}` belongs to no row of `{parent}`")]
+    #[error(
+        "a row of table `{table}` belongs to no row of `{parent}`: remove it with the `sqlite3` shell, \
+         or restore a backup (see docs/SCHEMA.md)"
+    )]
     Stray {
         /// The table of the row.
         table: String,
@@ -70,7 +73,7 @@ pub enum FileFault {
         cause: StoreError,
     },
     /// The records of a run do not fit its plans.
-    #[error("the records of run `{run}` do not fit its plans")]
+    #[error("the records of run `{run}` do not fit its plans: {REMEDY_RECORD}")]
     Unfit {
         /// The run.
         run: RunId,
@@ -79,13 +82,24 @@ pub enum FileFault {
         cause: InvalidSnapshot,
     },
     /// A record is not what the log makes of it.
-    #[error("{what} of run `{run}` is not what the log says")]
+    #[error("{what} of run `{run}` is not what the log says: {REMEDY_RECORD}")]
     Differs {
         /// The run.
         run: RunId,
         /// Which record.
         what: String,
     },
+}
+
+/// What helps when SQLite finds something of the file damaged.
+fn remedy(what: &str) -> &'static str {
+    if is_of_a_value(what) { "see what is said of the rows of that table" } else { REMEDY_FILE }
+}
+
+/// Whether a value that is against the rules of its table is all that is wrong: nobody can write one
+/// who has not switched the rules off, and the row is named beside.
+fn is_of_a_value(what: &str) -> bool {
+    what.starts_with("CHECK constraint failed") || what.starts_with("NULL value in")
 }
 
 /// Examines all that is in the file.
@@ -116,11 +130,13 @@ fn note(what: &str, end: Result<(), StoreError>, faults: &mut Vec<FileFault>) {
 fn damage(conn: &Connection) -> Vec<FileFault> {
     const STRAYS: &str = r#"SELECT "table", parent FROM pragma_foreign_key_check LIMIT 100"#;
     let mut faults = Vec::new();
+    let mut damages = BTreeSet::new();
     let end = read::each_row(conn, "PRAGMA integrity_check", [], |row| {
-        faults.push(FileFault::Damaged { what: text(row, 0)? });
+        damages.insert(text(row, 0)?);
         Ok(())
     });
-    faults.retain(|fault| !matches!(fault, FileFault::Damaged { what } if what == "ok"));
+    damages.remove("ok");
+    faults.extend(damages.into_iter().map(|what| FileFault::Damaged { what }));
     note("the pages of the file", end, &mut faults);
     let end = read::each_row(conn, STRAYS, [], |row| {
         faults.push(FileFault::Stray { table: text(row, 0)?, parent: text(row, 1)? });
@@ -184,7 +200,7 @@ fn unreadable_rows(tx: &Transaction<'_>, run: &RunId, number: i64) -> Vec<StoreE
     [
         read::unreadable(tx, &SQL.run, [run.as_str()], read_run),
         read::unreadable(tx, &SQL.plans, [number], read_plan),
-        read::unreadable(tx, &SQL.tasks, [number], |row| read_task(row, shared)),
+        read::unreadable(tx, &SQL.tasks, [number], |row| read_exact_task(row, shared)),
         read::unreadable(tx, &SQL.pools, [number], read_pool),
         read::unreadable(tx, &SQL.owners, [number], read_owner),
         read::unreadable(tx, EVENTS, [number], read::read_event),

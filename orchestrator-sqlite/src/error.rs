@@ -20,15 +20,18 @@ fn remedy(table: &str) -> &'static str {
              restore a backup"
         }
         "blobs" => "restore a backup, or put back the bytes that have this SHA-256",
-        _ => {
-            "have the record written anew from the log (`cargo run --example store -- repair FILE`, \
-             or `SqliteStore::repair`), restore a backup, or put the value right with the `sqlite3` \
-             shell (see docs/SCHEMA.md)"
-        }
+        _ => REMEDY_RECORD,
     }
 }
 
-const REMEDY_FILE: &str = "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
+/// What helps when a record is wrong.
+pub(crate) const REMEDY_RECORD: &str = "have the record written anew from the log (`cargo run \
+    --example store -- repair FILE`, or `SqliteStore::repair`), restore a backup, or put the value \
+    right with the `sqlite3` shell (see docs/SCHEMA.md)";
+
+/// What helps when the file itself is damaged.
+pub(crate) const REMEDY_FILE: &str =
+    "restore a backup, or save what can be read with `sqlite3 FILE .recover`";
 
 /// What helps when a run stands elsewhere than its log ends.
 const REMEDY_END: &str = "have it put right from the log (`cargo run --example store -- repair FILE`, \

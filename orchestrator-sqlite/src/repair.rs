@@ -2,10 +2,12 @@
 
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{OwnerRecord, RunId, Seq, Snapshot, TaskRecord};
-use rusqlite::{Connection, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
+use crate::codec::{Shared, read_exact_task};
 use crate::doctor::differences;
 use crate::error::{end_error, read_error};
+use crate::table::SQL;
 use crate::{log, read, rebuild, write};
 
 /// Writes each record that is not what the log says anew; the names of those.
@@ -72,7 +74,7 @@ fn mend_tasks(
     let mut is_there = vec![false; must.len()];
     for place in places {
         let at = usize::try_from(place).ok().filter(|at| *at < must.len());
-        let found = rebuild::task_at(tx, number, place);
+        let found = exact_task_at(tx, number, place);
         match at.and_then(|at| Some((at, must.get(at)?))) {
             Some((at, expected)) if found.as_ref() == Some(expected) => {
                 is_there.iter_mut().skip(at).take(1).for_each(|there| *there = true);
@@ -91,6 +93,13 @@ fn mend_tasks(
         }
     }
     Ok(())
+}
+
+/// The task at a place, if nothing of its row is wrong.
+fn exact_task_at(conn: &Connection, run: i64, place: i64) -> Option<TaskRecord> {
+    let read = |row: &Row<'_>| read_exact_task(row, &mut Shared::default());
+    let found = read::rows(conn, &SQL.task_at, params![run, place], read);
+    found.ok()?.pop().map(|(_, record)| record)
 }
 
 fn mend_pools(

@@ -28,6 +28,8 @@ pub(crate) enum Unfit {
     Word(String),
     #[error("{0} is out of range")]
     Number(i64),
+    #[error("in this phase there is no value")]
+    Odd,
 }
 
 impl<'row> Fields<'row> {
@@ -79,6 +81,21 @@ impl<'row> Fields<'row> {
         let number = self.raw::<Option<i64>>()?;
         let fits = |number| T::try_from(number).map_err(|_| self.unfit(Unfit::Number(number)));
         number.map(fits).transpose()
+    }
+
+    /// Yes or no, as 1 or 0.
+    pub(crate) fn flag(&mut self) -> Result<bool, StoreError> {
+        match self.raw::<i64>()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(self.unfit(Unfit::Number(other))),
+        }
+    }
+
+    /// A column that has no value in this row.
+    pub(crate) fn nothing(&mut self) -> Result<(), StoreError> {
+        let is_nothing = self.raw::<Value>()? == Value::Null;
+        if is_nothing { Ok(()) } else { Err(self.unfit(Unfit::Odd)) }
     }
 
     /// A text that is checked when it is parsed, an id say.

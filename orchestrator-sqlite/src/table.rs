@@ -42,6 +42,11 @@ impl Table {
         format!("INSERT INTO {} ({columns}, {number}) VALUES ({})", self.name, places.join(", "))
     }
 
+    /// How many columns of a record are read.
+    pub(crate) const fn columns_read(&self) -> usize {
+        self.columns.len() - 1
+    }
+
     /// Selects all columns of a record, its name first and without its run's number.
     fn select(&self, which: &str) -> String {
         let columns: Vec<&str> =

@@ -71,6 +71,11 @@ const SPOILED: &[(&str, &str)] = &[
     ("UPDATE plans SET tasks = -1", "`plans`, row `0`, column `tasks`"),
     ("UPDATE pools SET permits = -1", "`pools`, row `agents`, column `permits`"),
     ("UPDATE owners SET pid = -1", "`owners`, row `host/boot-1/1`, column `pid`"),
+    ("UPDATE owners SET ended = 256", "`owners`, row `host/boot-1/1`, column `ended`"),
+    ("UPDATE tasks SET under_way = 2 WHERE id = 't4'", "`tasks`, row `t4`, column `under_way`"),
+    ("UPDATE tasks SET why = 'x' WHERE id = 't4'", "`tasks`, row `t4`, column `why`"),
+    ("UPDATE tasks SET lease_token = 7 WHERE id = 't4'", "`tasks`, row `t4`, column `lease_token`"),
+    ("UPDATE tasks SET kept = 'x' WHERE id = 't4'", "`tasks`, row `t4`, column `kept`"),
 ];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,6 +88,8 @@ async fn a_record_that_cannot_be_read_stops_no_run_and_is_named_and_mended() {
         spoil(&fixture, sql);
         let said = faults(&store).await;
         assert!(said.iter().any(|line| line.contains(place)), "{sql}: {said:?}");
+        let helps = |line: &String| line.contains("a backup") || line.contains("see what is said");
+        assert!(said.iter().all(helps), "{said:?}");
         assert!(place == &"`t9`" || said.iter().any(|line| line.contains("repair")), "{said:?}");
 
         // What the log knows too is there all the same, and the run goes on.
