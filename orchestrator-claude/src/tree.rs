@@ -66,6 +66,11 @@ impl Tree {
         changed
     }
 
+    /// The files, in order.
+    pub(crate) fn into_paths(self) -> impl Iterator<Item = PathBuf> {
+        self.files.into_keys()
+    }
+
     /// Whether the tree had this file.
     pub(crate) fn has(&self, path: &Path) -> bool {
         self.files.contains_key(path)

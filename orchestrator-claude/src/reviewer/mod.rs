@@ -2,6 +2,7 @@
 
 mod follow_ups;
 mod panel;
+mod readable;
 mod rounds;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use uuid::Uuid;
 
 pub use self::follow_ups::FollowUps;
 pub use self::panel::{Panel, PanelRule};
+use self::readable::readable;
 use self::rounds::{New, Rounds};
 use crate::agent::{Agent, AgentConfig, Answer, Finish};
 use crate::call::{Call, Called, sum};
@@ -97,7 +99,7 @@ impl AgentReviewer {
         let cx = question.cx;
         let until = Instant::now() + cx.stage.timeout;
         let first = self.ask(question, None, cx.stage.cap, until).await?;
-        let error = match first.read(question) {
+        let error = match first.read(question).await {
             Answered::Ended(judgement) => {
                 return Ok(Verdicts { judgement, cost: first.cost(), is_read: true });
             }
@@ -110,7 +112,7 @@ impl AgentReviewer {
         }
         let second = self.ask(question, Some(&error), left, until).await?;
         let cost = sum(first.cost(), second.cost());
-        Ok(match second.read(question) {
+        Ok(match second.read(question).await {
             Answered::Ended(judgement) => Verdicts { judgement, cost, is_read: true },
             Answered::Unreadable(error) => Verdicts::unreadable(&error, &second.finish.text, cost),
         })
@@ -258,23 +260,28 @@ impl Asked {
         self.called.cost(&self.finish)
     }
 
-    fn read(&self, question: &Question<'_>) -> Answered {
+    async fn read(&self, question: &Question<'_>) -> Answered {
         match self.called.leftovers() {
             Some(outcome) => Answered::Ended(Err(outcome)),
-            None => self.by_class(question),
+            None => self.by_class(question).await,
         }
     }
 
-    fn by_class(&self, question: &Question<'_>) -> Answered {
+    async fn by_class(&self, question: &Question<'_>) -> Answered {
         let Self { called, finish } = self;
         let ended = |outcome| Answered::Ended(Err(outcome));
         let interrupted = |reason| Outcome::Interrupted { reason, retry_at: None };
         match &finish.class {
             Class::Success | Class::Suspicious(_) | Class::Unstructured => {
                 let open = &question.rounds.open;
-                let diff = &question.change.diff;
-                let structured = finish.structured.as_ref();
-                match verdict::parse_about(diff, structured, &finish.text, open) {
+                let read = match &finish.structured {
+                    Some(answer) => verdict::parse_again(Some(answer), "", open),
+                    None => {
+                        let others = readable(&question.cx.workspace.path, question.change).await;
+                        verdict::parse_text(&finish.text, &others, open)
+                    }
+                };
+                match read {
                     Ok(judgement) => Answered::Ended(Ok(judgement)),
                     Err(error) => Answered::Unreadable(error),
                 }

@@ -1,14 +1,17 @@
 //! Reading a reviewer's answer, strictly.
 //!
 //! A verdict that is not plainly there is not there: the caller asks once more, and then rejects.
-//! What is quoted from the reviewed change can never count: more than one verdict in an answer, one
-//! inside of anything, and one of which every word stands in the change are refused.
+//! What is quoted can never count: more than one verdict in an answer, one inside of anything, one
+//! behind anything but words, and one of which every word stands in the change, or in one file that the
+//! reviewer may read, are refused.
 
 mod strict;
 mod text;
 
+use std::num::NonZeroU32;
+
 use orchestrator_core::{Finding, Judgement, Severity, Verdict, head_and_tail};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 pub(crate) use self::strict::Strict;
@@ -126,10 +129,12 @@ pub enum VerdictError {
     /// It has the key more than once, or inside of something else.
     #[error("the answer holds more than one verdict, or one inside of something else")]
     Several,
-    /// What it has of a verdict stands in the middle of a sentence, or word for word in the change.
+    /// What it has of a verdict stands in the middle of something, or word for word in the change or in
+    /// a file beside it.
     #[error(
-        "the only verdict in the answer may be quoted from the change: give your own on a line of \
-         its own, and if the change has all of its words, with a note in words that it has not"
+        "the only verdict in the answer may be quoted from the change or a file: give your own on a \
+         line of its own, and if one of those has all of its words, with a note in words that it \
+         has not"
     )]
     Quoted,
     /// What it says beside the verdict is another one.
@@ -160,8 +165,8 @@ pub enum VerdictError {
 struct Written {
     verdict: Verdict,
     findings: Vec<Found>,
-    #[serde(default)]
-    earlier: Vec<Earlier>,
+    #[serde(default, deserialize_with = "no_null")]
+    earlier: Option<Vec<Earlier>>,
 }
 
 /// A finding as the reviewer gives it.
@@ -169,10 +174,10 @@ struct Written {
 #[serde(deny_unknown_fields)]
 struct Found {
     severity: Severity,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "no_null")]
     file: Option<String>,
-    #[serde(default)]
-    line: Option<u32>,
+    #[serde(default, deserialize_with = "no_null")]
+    line: Option<NonZeroU32>,
     message: String,
 }
 
@@ -182,8 +187,13 @@ struct Found {
 struct Earlier {
     id: String,
     met: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "no_null")]
     why: Option<String>,
+}
+
+/// Reads a field that may be left out, and is no `null` where it is there: so says the schema.
+fn no_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
 }
 
 /// Reads a verdict from the structured answer, or from the text where there is none.
@@ -205,20 +215,19 @@ pub fn parse_again(
     text: &str,
     earlier: &[Finding],
 ) -> Result<Judgement, VerdictError> {
-    parse_about("", structured, text, earlier)
-}
-
-/// The same for a verdict about this change, from which none may be quoted.
-pub(crate) fn parse_about(
-    diff: &str,
-    structured: Option<&Value>,
-    text: &str,
-    earlier: &[Finding],
-) -> Result<Judgement, VerdictError> {
     match structured {
         Some(value) => judge(value.clone(), earlier),
-        None => judge(only_verdict(text, diff)?, earlier),
+        None => parse_text(text, &[], earlier),
     }
+}
+
+/// The same for a verdict in a text, of whoever may have read these others and quote one of them.
+pub(crate) fn parse_text(
+    text: &str,
+    others: &[String],
+    earlier: &[Finding],
+) -> Result<Judgement, VerdictError> {
+    judge(only_verdict(text, others)?, earlier)
 }
 
 /// The verdict that stands for two answers that could not be read.
@@ -240,6 +249,10 @@ fn judge(value: Value, earlier: &[Finding]) -> Result<Judgement, VerdictError> {
     let written: Written = serde_json::from_value(value)
         .map_err(|err| VerdictError::Invalid { why: err.to_string() })?;
     let Written { verdict, findings, earlier: judged } = written;
+    if judged.is_some() && earlier.is_empty() {
+        return Err(why("there are no earlier findings"));
+    }
+    let judged = judged.unwrap_or_default();
     if findings.len() > FINDINGS_MAX {
         let why = format!("it has {} findings, {FINDINGS_MAX} are allowed", findings.len());
         return Err(VerdictError::Invalid { why });
@@ -266,8 +279,7 @@ impl Found {
             id: None,
             severity,
             file,
-            // The first line is 1; some models say 0 for a file as a whole.
-            line: line.filter(|&line| line > 0),
+            line: line.map(NonZeroU32::get),
             message: head_and_tail(&message, MESSAGE_BYTES_MAX),
         }
     }
@@ -342,8 +354,7 @@ mod tests {
             assert_eq!(judgement.verdict, Verdict::Reject);
             assert_eq!(judgement.findings[0].line, Some(3));
         }
-        let note =
-            r#"{"findings":[{"message":"m","severity":"note","line":0}],"verdict":"APPROVE"}"#;
+        let note = r#"{"findings":[{"message":"m","severity":"note"}],"verdict":"APPROVE"}"#;
         let judgement = parse(None, note).unwrap();
         assert_eq!((judgement.verdict, judgement.findings[0].line), (Verdict::Approve, None));
     }
@@ -395,6 +406,11 @@ mod tests {
             r#"{"verdict":"REJECT","findings":[{"severity":"critical","message":"m"}]}"#,
             r#"{"verdict":"REJECT","findings":[{"severity":"blocking","message":" "}]}"#,
             r#"{"verdict":"REJECT","findings":[{"severity":"blocking","message":"m","line":-1}]}"#,
+            r#"{"verdict":"REJECT","findings":[{"severity":"blocking","message":"m","line":0}]}"#,
+            r#"{"verdict":"REJECT","findings":[{"severity":"blocking","message":"m","line":null}]}"#,
+            r#"{"verdict":"REJECT","findings":[{"severity":"blocking","message":"m","file":null}]}"#,
+            r#"{"verdict":"APPROVE","findings":[],"earlier":[]}"#,
+            r#"{"verdict":"APPROVE","findings":[],"earlier":null}"#,
             r#"{"verdict":{"APPROVE":null},"findings":[]}"#,
             r#"{"verdict":"APPROVE","findings":[],"extra":1}"#,
             r#"{"verdict":"APPROVE","findings":[["note",null,null,"m"]]}"#,
