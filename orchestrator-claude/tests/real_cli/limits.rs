@@ -135,14 +135,26 @@ async fn work_in_the_background_that_ends_is_waited_for_and_the_last_final_line_
 }
 
 #[tokio::test]
-async fn commands_are_not_offered_the_background() {
+async fn nothing_is_offered_that_goes_on_in_the_background_or_in_another_tree() {
     let rules = vec![Rule::new(Reply::text("Done."))];
-    let Some((place, api, config)) = set_up(StageKind::Run, "front", rules) else { return };
+    let Some((place, api, mut config)) = set_up(StageKind::Run, "front", rules) else { return };
+    config.policy = Policy::sandboxed();
+    config.policy.deny.clear();
     ClaudeRunner::new(config).run(&place.cx).await;
     let body = &api.requests()[0].body;
     let tools = body["tools"].as_array().unwrap();
     let bash = tools.iter().find(|tool| tool["name"] == "Bash").unwrap();
     assert!(!bash.to_string().contains("run_in_background"), "{bash:#}");
+    // Some are not in the request, and can still be found by the model.
+    let output = std::fs::read_to_string(place.cx.dir.join("stdout.jsonl")).unwrap();
+    let begin = output.lines().find(|line| line.contains(r#""subtype":"init""#)).unwrap();
+    let begin: Value = serde_json::from_str(begin).unwrap();
+    let has = |name: &str| begin["tools"].as_array().unwrap().contains(&json!(name));
+    assert!(has("Bash") && has("CronDelete"), "{begin:#}");
+    for name in ["CronCreate", "EnterWorktree", "Monitor", "ScheduleWakeup", "Workflow"] {
+        assert!(!has(name), "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(place.cx.dir.join("stderr.txt")).unwrap(), "");
 }
 
 #[tokio::test]

@@ -144,6 +144,10 @@ const DENIED_COMMANDS: &[&str] = &[
 ];
 /// Tools that are denied by default.
 const DENIED_TOOLS: &[&str] = &["WebFetch", "WebSearch"];
+/// Tools that are of no use where nobody is there and a run ends with its final line: what they start
+/// goes on after it, and would be cut off there; or they move the work into another tree.
+const NEVER_FIT: &[&str] =
+    &["CronCreate", "EnterWorktree", "Monitor", "ScheduleWakeup", "Workflow"];
 
 impl Default for Policy {
     /// Changes below the working directory only; no network tools, no `rm -rf`, no commit or push;
@@ -184,7 +188,8 @@ impl Policy {
 
     /// The program's settings, with one more command that is allowed, and the guard in this file.
     pub(crate) fn settings(&self, verify: Option<&str>, guard: &Path) -> Value {
-        let deny: Vec<&str> = self.deny.iter().map(Rule::as_str).collect();
+        let own = self.deny.iter().map(Rule::as_str);
+        let deny: Vec<&str> = own.chain(NEVER_FIT.iter().copied()).collect();
         let mut allow: Vec<String> = match &self.permissions {
             Permissions::Edits { allow } | Permissions::Listed { allow } => {
                 allow.iter().map(Rule::to_string).collect()
