@@ -18,7 +18,7 @@ use orchestrator_sqlite::{SqliteOptions, SqliteStore, Synchronous};
 
 use crate::naive::Naive;
 use crate::shapes::{self, Graph, SHAPES};
-use crate::{Options, median, short};
+use crate::{Options, in_turns, median, short};
 
 /// Steps of each in one round.
 const STEPS: usize = 20;
@@ -52,12 +52,6 @@ pub(crate) async fn measure(options: &Options) {
             println!("{shape}_claim_cost_100k_to_1k_without_sync: {loose:.2}");
         }
     }
-}
-
-/// The median of what one costs to what the other costs in the same turn: a disk may be ten times
-/// as fast a minute later.
-fn in_turns(these: &[f64], those: &[f64]) -> f64 {
-    median(these.iter().zip(those).map(|(this, that)| this / that).collect())
 }
 
 /// Both ways to claim at one size, and what they have cost so far.

@@ -4,7 +4,7 @@
 //! events, two tasks and the run, every field filled.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use orchestrator_core::port::{Commit, Store as _};
 use orchestrator_core::testing::conformance::samples::{
@@ -14,10 +14,10 @@ use orchestrator_core::{Records, RunId, Seq};
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 use rusqlite::Connection;
 
-use crate::{Options, median, raw, short};
+use crate::{Options, in_turns, median, raw, short};
 
-/// Commits in one round.
-const COMMITS: u32 = 100;
+/// Commits of each in one round.
+const COMMITS: usize = 100;
 /// Steps in a group commit.
 const GROUP: u32 = 32;
 
@@ -29,34 +29,38 @@ pub(crate) async fn measure(options: &Options) {
     let mut small = Run::new(&dir.path().join("small.db"), few).await;
     let mut large = Run::new(&dir.path().join("large.db"), many).await;
     let [mut raws, mut steps, mut groups, mut at_large] = [const { Vec::new() }; 4];
-    for _ in 0..options.rounds {
-        raws.push(raw_commits(&bare));
-        steps.push(small.commits(1).await);
-        at_large.push(large.commits(1).await);
-        groups.push(small.commits(GROUP).await);
+    // Commit by commit in turns, there and back, so that whatever else the disk does, and what the
+    // one before left it to do, hits all alike.
+    for turn in 0..COMMITS * options.rounds {
+        let order = if turn % 2 == 0 { [0, 1, 2, 3] } else { [3, 2, 1, 0] };
+        for which in order {
+            match which {
+                0 => raws.push(raw_commit(&bare)),
+                1 => steps.push(small.commit(1).await),
+                2 => at_large.push(large.commit(1).await),
+                _ => groups.push(small.commit(GROUP).await),
+            }
+        }
     }
-    let [bare, step, group, at_large] = [raws, steps, groups, at_large].map(median);
+    let rate = in_turns(&raws, &steps);
+    let gain = in_turns(&steps, &groups) * f64::from(GROUP);
+    let growth = in_turns(&at_large, &steps);
+    let [bare, step, group] = [raws, steps, groups].map(median);
     println!("raw_commits_per_s: {:.0}", 1.0 / bare);
     println!("steps_per_s: {:.0}", 1.0 / step);
     println!("steps_in_groups_of_{GROUP}_per_s: {:.0}", f64::from(GROUP) / group);
-    println!("step_rate_to_raw: {:.2}", bare / step);
-    println!("group_gain: {:.1}", step / (group / f64::from(GROUP)));
-    println!("step_cost_{}_to_{}: {:.2}", short(many), short(few), at_large / step);
-}
-
-fn per_commit(time: Duration) -> f64 {
-    time.as_secs_f64() / f64::from(COMMITS)
+    println!("step_rate_to_raw: {rate:.2}");
+    println!("group_gain: {gain:.1}");
+    println!("step_cost_{}_to_{}: {growth:.2}", short(many), short(few));
 }
 
 /// One row of 200 bytes a commit, durable: the least that a store on SQLite can do.
-fn raw_commits(conn: &Connection) -> f64 {
+fn raw_commit(conn: &Connection) -> f64 {
     const INSERT: &str = "INSERT INTO t (value) VALUES (?1)";
     let value = "x".repeat(200);
     let start = Instant::now();
-    for _ in 0..COMMITS {
-        conn.prepare_cached(INSERT).unwrap().execute([&value]).unwrap();
-    }
-    per_commit(start.elapsed())
+    conn.prepare_cached(INSERT).unwrap().execute([&value]).unwrap();
+    start.elapsed().as_secs_f64()
 }
 
 /// A run of so many tasks in a store of its own.
@@ -96,14 +100,10 @@ impl Run {
         commit
     }
 
-    async fn commits(&mut self, steps: u32) -> f64 {
-        let mut time = Duration::ZERO;
-        for _ in 0..COMMITS {
-            let commit = self.next(steps);
-            let start = Instant::now();
-            self.at = self.store.commit(&self.run, &commit).await.unwrap();
-            time += start.elapsed();
-        }
-        per_commit(time)
+    async fn commit(&mut self, steps: u32) -> f64 {
+        let commit = self.next(steps);
+        let start = Instant::now();
+        self.at = self.store.commit(&self.run, &commit).await.unwrap();
+        start.elapsed().as_secs_f64()
     }
 }

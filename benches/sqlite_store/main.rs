@@ -1,9 +1,9 @@
 //! What the SQLite store costs, beside SQLite itself on the same disk.
 //!
-//! `cargo bench -p benches --bench sqlite_store` prints `name: value` a line. Rates are medians of
-//! interleaved rounds in one process, so that the ratios hold on a noisy machine. `-- --up-to
-//! 1000 --rounds 3` is a short form (runs of up to a million tasks otherwise), and `--only NAME`
-//! prints the figures of one group: `commits`, `claims`, `load`.
+//! `cargo bench -p benches --bench sqlite_store` prints `name: value` a line. Rates are medians;
+//! ratios are medians of what was measured turn by turn in one process, so that they hold on a noisy
+//! machine. `-- --up-to 1000 --rounds 3` is a short form (runs of up to a million tasks otherwise),
+//! and `--only NAME` prints the figures of one group: `commits`, `claims`, `load`.
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 #![expect(clippy::unwrap_used, reason = "a bench that cannot run has nothing to say")]
 
@@ -63,6 +63,12 @@ async fn main() {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// The median of what one costs to what the other costs in the same turn: a disk may be ten times
+/// as fast a minute later.
+fn in_turns(these: &[f64], those: &[f64]) -> f64 {
+    median(these.iter().zip(those).map(|(this, that)| this / that).collect())
 }
 
 /// A size in few letters.
