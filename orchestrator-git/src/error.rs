@@ -79,6 +79,17 @@ pub enum GitError {
         /// Where.
         worktree: PathBuf,
     },
+    /// The branch that is merged into is another name of one.
+    #[error(
+        "branch `{branch}` is only another name of `{other}` (a symbolic ref), which would be moved: name another one to merge into, \
+         or remove the name (`git symbolic-ref -d refs/heads/{branch}`)"
+    )]
+    BranchSymbolic {
+        /// The branch.
+        branch: String,
+        /// What it is a name of.
+        other: String,
+    },
     /// The branch that the run merged into is not there any more.
     #[error(
         "branch `{branch}` was deleted, though the run merged into it: `git branch {branch} {last}` brings it back, \
@@ -282,6 +293,7 @@ impl GitError {
         match self {
             Self::Start(err) => err.is_transient(),
             Self::BranchCheckedOut { .. }
+            | Self::BranchSymbolic { .. }
             | Self::BranchGone { .. }
             | Self::WorkspaceLost { .. }
             | Self::NoRoom { .. }

@@ -54,6 +54,19 @@ impl Git {
         found.next().map_or(Found::Missing, Found::Oid)
     }
 
+    /// The branch that a branch is only another name of.
+    pub(crate) async fn stands_for(&self, branch: &str) -> Result<Option<String>, GitError> {
+        let is_plain = |path: PathBuf| {
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_symlink());
+            !is_link && !fs::read(&path).is_ok_and(|text| text.starts_with(b"ref:"))
+        };
+        if !self.has_ref_table() && is_plain(self.dir.join(branch)) {
+            return Ok(None);
+        }
+        let asked = self.ask(self.plumbing(["symbolic-ref", "-q", branch])).await?;
+        Ok((asked.code == 0).then(|| asked.text()))
+    }
+
     /// Whether refs lie in tables that git alone reads.
     pub(crate) fn has_ref_table(&self) -> bool {
         self.dir.join("reftable").exists()

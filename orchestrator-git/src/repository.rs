@@ -232,7 +232,8 @@ impl Git {
 
     async fn updating(&self, lines: &str, end: &str) -> Result<Answer, GitError> {
         let input = format!("start\n{lines}prepare\n{end}\n");
-        let call = self.plumbing(["update-ref", "--stdin"]).stdin(input);
+        // A ref that somebody made a name of another one must not move that one.
+        let call = self.plumbing(["update-ref", "--no-deref", "--stdin"]).stdin(input);
         self.ask(call.served(Service::Updates)).await
     }
 

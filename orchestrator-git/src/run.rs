@@ -453,8 +453,12 @@ async fn refuse_gone(git: &Git, refs: &Refs, name: &str) -> Result<(), GitError>
     }
 }
 
-/// Refuses a branch that is checked out somewhere: moving it would pull the rug from under a person.
+/// Refuses a branch that is checked out somewhere, or another name of one that may be: moving it
+/// would pull the rug from under a person.
 async fn refuse_checked_out(git: &Git, name: &str) -> Result<(), GitError> {
+    if let Some(other) = git.stands_for(name).await? {
+        return Err(GitError::BranchSymbolic { branch: short(name), other: short(&other) });
+    }
     match git.checked_out(name).await? {
         Some(worktree) => Err(GitError::BranchCheckedOut { branch: short(name), worktree }),
         None => Ok(()),

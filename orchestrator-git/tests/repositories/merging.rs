@@ -2,7 +2,7 @@
 
 use orchestrator_core::port::{Applied, Integrator as _, Proposal, Start, Workspaces as _};
 use orchestrator_core::{ChangeId, Cost, FencingToken, Usd};
-use orchestrator_git::{GitConfig, GitRun, Strategy};
+use orchestrator_git::{GitConfig, GitError, GitRun, Strategy};
 
 use crate::world::{World, candidate, clean, conflict, git, scoped, task, write};
 
@@ -219,6 +219,27 @@ async fn a_branch_that_somebody_checks_out_meanwhile_is_not_moved() {
     assert!(err.contains("checked out") && err.contains("the repo"), "{err}");
     git(&world.repo, ["switch", "-q", "main"]);
     assert_eq!(world.apply(&task("t"), 1, &intent).await, Applied::Merged);
+}
+
+#[tokio::test]
+async fn a_branch_that_somebody_made_another_name_of_one_does_not_move_that_one() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "one\n")]).await;
+    world.fence(&task("one"), 2).await;
+    let (intent, _) = clean(world.propose(&task("one"), 2, &one).await);
+    let main = git(&world.repo, ["rev-parse", "main"]);
+    git(&world.repo, ["symbolic-ref", "refs/heads/orchestrator/r", "refs/heads/main"]);
+    let applied = world.run.apply(&world.run_id(), &task("one").id, FencingToken(2), &intent).await;
+    assert!(applied.is_err(), "{applied:?}");
+    let opened = GitRun::open(World::config(&world.repo, world.dir.path())).await;
+    assert!(matches!(&opened, Err(GitError::BranchSymbolic { other, .. }) if other == "main"));
+    assert_eq!(git(&world.repo, ["rev-parse", "main"]), main);
+    // Neither does any other ref that is written.
+    git(&world.repo, ["symbolic-ref", "-d", "refs/heads/orchestrator/r"]);
+    git(&world.repo, ["branch", "orchestrator/r", "main"]);
+    git(&world.repo, ["symbolic-ref", "refs/orchestrator/r/task/two", "refs/heads/main"]);
+    world.work(&task("two"), 3, &[("src/b.rs", "two\n")]).await;
+    assert_eq!(git(&world.repo, ["rev-parse", "main"]), main);
 }
 
 #[tokio::test]
