@@ -13,7 +13,8 @@ use tracing::{info, warn};
 
 use crate::error::GitError;
 use crate::failures::{self, Failures};
-use crate::marker::replace;
+use crate::files::{remove_if_there, replace};
+use crate::marker::Marker;
 use crate::names::{Oid, Place};
 use crate::rules::listed;
 use crate::run::{GitRun, Inner};
@@ -284,7 +285,7 @@ fn log_in(dir: &Path) -> Option<String> {
 impl Inner {
     /// Makes the workspace again what was checked out in it.
     async fn make_clean(&self, place: &Place) -> Result<(), GitError> {
-        let marker = crate::marker::Marker::read(&place.marker);
+        let marker = Marker::read(&place.marker);
         let marker =
             marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
         self.reset(place, &marker.start, false).await
@@ -298,7 +299,7 @@ impl Inner {
         base: &Oid,
         scope: &Scope,
     ) -> Result<Option<Oid>, GitError> {
-        let marker = crate::marker::Marker::read(&place.marker);
+        let marker = Marker::read(&place.marker);
         let marker =
             marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
         let args = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
@@ -325,7 +326,7 @@ impl Inner {
         self.git.run(call(&["read-tree", base.as_str()])).await?;
         self.git.run(call(&["update-index", "-z", "--index-info"]).stdin(lines)).await?;
         let answer = self.git.run(call(&["write-tree"])).await?;
-        crate::worktree::remove_if_there(&index)?;
+        remove_if_there(&index)?;
         let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
         let commit = self.git.commit(&tree, &[base], "a task's tests without its work\n").await?;
         Ok(Some(commit))

@@ -4,10 +4,10 @@ use orchestrator_core::FencingToken;
 
 use crate::diff::{self, GITLINK};
 use crate::error::GitError;
+use crate::files::remove_if_there;
 use crate::marker::Marker;
 use crate::names::{ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of};
 use crate::run::Inner;
-use crate::worktree::remove_if_there;
 
 /// What the files of a workspace are, as git sees them.
 pub(crate) enum Snapshot {

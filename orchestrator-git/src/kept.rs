@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::GitError;
 use crate::exec::{Call, Caller};
+use crate::files::{remove_if_there, unique};
 use crate::names::{CANDIDATE_TRAILER, Oid, RUNS};
 use crate::repository::Git;
 use crate::run::GitRun;
-use crate::worktree::remove_if_there;
 
 /// What is asked of each ref.
 const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00";
@@ -200,7 +200,7 @@ async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<
     if inside.next().is_some() {
         return Err(GitError::NotEmpty { path: into });
     }
-    let unique = crate::worktree::unique();
+    let unique = unique();
     let index = std::env::temp_dir().join(format!("orchestrator-restoring-{unique}"));
     let shield = git.shield().await?;
     let call = Call::new(&into, ["read-tree", "--reset", "-u", &kept.commit])

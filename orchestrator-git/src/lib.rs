@@ -28,6 +28,7 @@ mod diff;
 mod error;
 mod exec;
 mod failures;
+mod files;
 mod forward;
 mod integrator;
 mod judge;

@@ -1,12 +1,12 @@
 //! What is known of a workspace, in a file beside it.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
 use std::path::Path;
 
 use orchestrator_core::FencingToken;
 
 use crate::error::GitError;
+use crate::files::{renew, replace};
 use crate::names::Oid;
 
 /// What is known of a workspace.
@@ -77,20 +77,4 @@ impl Marker {
     pub(crate) fn is_judged_only(&self) -> bool {
         self.sealed.as_ref().is_some_and(|(_, attempt)| *attempt == self.attempt)
     }
-}
-
-/// Writes a file in place of the old one, at once; when the machine goes down it may be lost.
-pub(crate) fn renew(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
-    let new = path.with_extension("new");
-    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    written.map_err(GitError::io(path, "written"))
-}
-
-/// Writes a file whole or not at all.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use orchestrator_core::{ChangeId, RunId, TaskId};
 
 use crate::error::GitError;
+use crate::files::remove_if_there;
 
 /// The id of an object: 40 or 64 lower-case hex digits.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,7 +132,7 @@ impl Place {
     pub(crate) fn make_scratch(&self) -> Result<PathBuf, GitError> {
         let scratch = self.scratch();
         if !fs::symlink_metadata(&scratch).is_ok_and(|meta| meta.is_dir()) {
-            crate::worktree::remove_if_there(&scratch)?;
+            remove_if_there(&scratch)?;
             fs::create_dir_all(&scratch).map_err(GitError::io(&scratch, "made"))?;
         }
         Ok(scratch)

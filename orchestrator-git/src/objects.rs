@@ -13,9 +13,9 @@ use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::GitError;
+use crate::files::unique;
 use crate::names::Oid;
 use crate::repository::{Commit, Git};
-use crate::worktree::unique;
 
 /// What a repository names its objects by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

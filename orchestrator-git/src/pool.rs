@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use tracing::debug;
 
 use crate::error::GitError;
-use crate::marker::{Marker, renew};
+use crate::files::{remove_if_there, renew, unique};
+use crate::marker::Marker;
 use crate::names::{Place, bytes_of};
 use crate::run::Inner;
-use crate::worktree::{remove_if_there, unique};
 
 /// The directory of spare worktrees.
 const POOL: &str = ".pool";

@@ -13,9 +13,9 @@ use orchestrator_process::{End, Environment, Limits, Program, capture};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::GitError;
+use crate::files::remove_if_there;
 use crate::names::Place;
 use crate::run::Inner;
-use crate::worktree::remove_if_there;
 
 /// Most bytes of a command's output that an error shows.
 const SHOWN_BYTES: usize = 4 << 10;

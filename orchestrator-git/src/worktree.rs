@@ -2,16 +2,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use orchestrator_core::FencingToken;
 use tracing::warn;
 
 use crate::error::GitError;
+use crate::files::{make_writable, remove_if_there, renew, unique};
 use crate::locks;
-use crate::marker::{Marker, renew};
+use crate::marker::Marker;
 use crate::names::{Oid, Place, bytes_of, path_of};
 use crate::pool::ADMIN;
 use crate::run::Inner;
@@ -299,38 +298,3 @@ impl Inner {
 
 /// How the names of directories begin that are being removed.
 pub(crate) const TRASH: &str = ".trash-";
-
-pub(crate) fn unique() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{}-{}", now.as_nanos(), std::process::id())
-}
-
-pub(crate) fn remove_if_there(path: &Path) -> Result<(), GitError> {
-    let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-    match removed {
-        Err(err) if err.kind() != io::ErrorKind::NotFound => {
-            Err(GitError::io(path, "removed")(err))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Lets the owner write in every directory below, so that it can be emptied.
-fn make_writable(dir: &Path) {
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
-        if !meta.is_dir() {
-            continue;
-        }
-        let mode = meta.permissions().mode();
-        if mode & 0o700 != 0o700
-            && let Err(err) = fs::set_permissions(&dir, fs::Permissions::from_mode(mode | 0o700))
-        {
-            warn!(dir = %dir.display(), error = %err, "a directory cannot be made writable");
-        }
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        dirs.extend(entries.map(|entry| entry.path()));
-    }
-}
