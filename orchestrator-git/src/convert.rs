@@ -1,16 +1,20 @@
 //! Files that git writes otherwise than it stores them: line endings, encodings.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::UNIX_EPOCH;
 
 use crate::diff::{Entry, GITLINK, SYMLINK};
 use crate::error::GitError;
+use crate::files::read_plain;
 use crate::names::{Oid, Place, path_of};
 use crate::run::Inner;
 
 /// Attributes by which git converts a file.
 const CONVERTING: &[&str] = &["text", "crlf", "eol", "ident", "working-tree-encoding", "filter"];
+
+/// The longest file that is compared byte for byte with what a checkout writes.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
 impl Inner {
     /// Lets the next checkout write the files of a sealed change anew where what an agent wrote may
@@ -72,7 +76,9 @@ impl Inner {
             return Ok(false);
         }
         let path = path_of(&entry.path);
-        let Ok(bytes) = fs::read(place.tree.join(&path)) else { return Ok(false) };
+        let Some(bytes) = read_plain(&place.tree.join(&path), COMPARED_BYTES_MAX) else {
+            return Ok(false);
+        };
         let mut name = format!("{commit}:").into_bytes();
         name.extend_from_slice(path.as_os_str().as_bytes());
         let call = self.git.in_tree(place, ["cat-file", "--filters"]).await?;

@@ -1,11 +1,12 @@
 //! Files and directories: writing whole files, and removing whatever is there.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rustix::fs::OFlags;
 use tracing::warn;
 
 use crate::error::GitError;
@@ -47,18 +48,65 @@ pub(crate) fn make_writable(dir: &Path) {
     }
 }
 
+/// Reads a file that somebody else may have put there; `None` when it is no plain file, cannot be
+/// read, or is longer.
+///
+/// Reading a pipe would wait for ever, and a link may lead to what has no end.
+pub(crate) fn read_plain(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let flags = flags.try_into().ok()?;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let len = file.metadata().ok().filter(Metadata::is_file)?.len();
+    let mut bytes = Vec::new();
+    let is_read = len <= bytes_max && file.take(bytes_max).read_to_end(&mut bytes).is_ok();
+    is_read.then_some(bytes)
+}
+
+/// Removes pipes, sockets and devices below a directory, and says which.
+///
+/// Git does not see them, and waits for ever when one has the name of a file that it reads.
+pub(crate) async fn remove_special(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let top = dir.to_owned();
+    let removing = tokio::task::spawn_blocking(move || {
+        let (mut dirs, mut removed) = (vec![top], Vec::new());
+        while let Some(dir) = dirs.pop() {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let Ok(kind) = entry.file_type() else { continue };
+                if kind.is_dir() {
+                    dirs.push(entry.path());
+                } else if !kind.is_file() && !kind.is_symlink() {
+                    remove_if_there(&entry.path())?;
+                    removed.push(entry.path());
+                }
+            }
+        }
+        Ok(removed)
+    });
+    removing.await.unwrap_or_else(|err| Err(GitError::io(dir, "cleared")(io::Error::other(err))))
+}
+
 /// Writes a file in place of the old one, at once; when the machine goes down it may be lost.
 pub(crate) fn renew(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let new = path.with_extension("new");
-    let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, path));
-    written.map_err(GitError::io(path, "written"))
+    let written = anew(&new).and_then(|mut file| file.write_all(bytes));
+    let renamed = written.and_then(|()| fs::rename(&new, path));
+    renamed.map_err(GitError::io(path, "written"))
 }
 
 /// Writes a file whole or not at all.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
+    let mut file = anew(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)
+}
+
+/// A new file. What is there is removed and not written to: it may be a link to somewhere else.
+fn anew(path: &Path) -> io::Result<File> {
+    match fs::remove_file(path) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).open(path)
 }

@@ -4,7 +4,7 @@ use orchestrator_core::FencingToken;
 
 use crate::diff::{self, GITLINK};
 use crate::error::GitError;
-use crate::files::remove_if_there;
+use crate::files::{remove_if_there, remove_special};
 use crate::marker::Marker;
 use crate::names::{ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of};
 use crate::run::Inner;
@@ -62,6 +62,7 @@ impl Inner {
         if !place.is_real() {
             return Ok(None);
         }
+        remove_special(&place.tree).await?;
         let (start, attempt, token) = match marker {
             Some(marker) if !marker.is_ready => return Ok(None),
             Some(marker) => (&marker.start, marker.attempt, marker.token),

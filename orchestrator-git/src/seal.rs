@@ -1,15 +1,18 @@
 //! Sealing: the work in a workspace becomes one commit of the orchestrator's, if it keeps the rules.
 
+use std::path::PathBuf;
+
 use orchestrator_core::port::{OpenWorkspace, Sealed, Workspace};
 use orchestrator_core::{Candidate, Cost, TaskId};
 
 use crate::diff::Entry;
 use crate::error::GitError;
+use crate::files::remove_special;
 use crate::keep::Snapshot;
 use crate::marker::Marker;
 use crate::names::{
     ATTEMPT_TRAILER, COST_TRAILER, Oid, Place, RUN_TRAILER, TASK_TRAILER, TOKEN_TRAILER, message,
-    shown,
+    path_of, shown,
 };
 use crate::preflight;
 use crate::rules::{Rules, listed};
@@ -31,6 +34,7 @@ impl Inner {
             return Err(GitError::WorkspaceLost { slug, token });
         }
         let mut broken = self.tampered(&place, &marker).await?;
+        let removed = remove_special(&place.tree).await?;
         let tree = match self.snapshot(&place, &marker.start).await? {
             Snapshot::Tree(tree) => tree,
             Snapshot::Trouble(said) => {
@@ -42,6 +46,7 @@ impl Inner {
         if entries.is_empty() && !self.config.allow_empty {
             broken.push("Nothing was changed: the work is expected in files".to_owned());
         }
+        broken.extend(no_files(&place, &removed, &entries));
         let rules = self.rules(ask.task.scope.as_ref());
         broken.extend(rules.broken_by_paths(&entries));
         broken.extend(rules.broken_by_files(&place.tree, &entries));
@@ -248,6 +253,18 @@ impl Inner {
         let moved = self.git.transact(&lines).await?;
         if moved.code == 0 { Ok(()) } else { Err(moved.failed("update-ref")) }
     }
+}
+
+/// The files that were replaced by what is no file, in words. A pipe or socket beside them is no
+/// part of a change, and harms nothing.
+fn no_files(place: &Place, removed: &[PathBuf], entries: &[Entry]) -> Option<String> {
+    let is_removed = |entry: &&Entry| removed.contains(&place.tree.join(path_of(&entry.path)));
+    let replaced: Vec<String> =
+        entries.iter().filter(is_removed).map(|entry| shown(&entry.path)).collect();
+    (!replaced.is_empty()).then(|| {
+        let paths = listed(replaced.iter().map(String::as_str));
+        format!("These files were replaced by pipes, sockets or devices, put them back: {paths}")
+    })
 }
 
 fn refused(broken: &[String], kept: Option<&str>) -> Sealed {

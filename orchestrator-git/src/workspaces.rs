@@ -11,6 +11,7 @@ use tracing::warn;
 
 use crate::diff;
 use crate::error::GitError;
+use crate::files::remove_special;
 use crate::marker::Marker;
 use crate::names::{Oid, Place, shown};
 use crate::run::{GitRun, Inner};
@@ -144,6 +145,7 @@ impl Inner {
         let place = Place::around(&at.path)
             .filter(Place::is_real)
             .ok_or_else(|| GitError::NoChange { text: at.path.display().to_string() })?;
+        remove_special(&place.tree).await?;
         let refresh = ["update-index", "-q", "--really-refresh"];
         self.git.ask(self.git.in_tree(&place, refresh).await?).await?;
         let args = ["diff-index", "-z", "--raw", "--no-renames", "--no-ext-diff"];

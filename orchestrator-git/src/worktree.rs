@@ -8,12 +8,15 @@ use orchestrator_core::FencingToken;
 use tracing::warn;
 
 use crate::error::GitError;
-use crate::files::{make_writable, remove_if_there, renew, unique};
+use crate::files::{make_writable, read_plain, remove_if_there, remove_special, renew, unique};
 use crate::locks;
 use crate::marker::Marker;
 use crate::names::{Oid, Place, bytes_of, path_of};
 use crate::pool::ADMIN;
 use crate::run::Inner;
+
+/// Most bytes that are read of the file that ties a worktree to its repository.
+const LINK_BYTES_MAX: u64 = 64 << 10;
 
 /// What operations under way leave in the directory of a worktree.
 const UNDER_WAY: &[&str] = &[
@@ -141,7 +144,7 @@ impl Inner {
         let mut text = b"gitdir: ".to_vec();
         text.extend_from_slice(bytes_of(&self.admin(name)));
         text.push(b'\n');
-        if fs::read(&link).is_ok_and(|found| found == text) {
+        if read_plain(&link, LINK_BYTES_MAX).is_some_and(|found| found == text) {
             return Ok(());
         }
         if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_dir()) {
@@ -161,6 +164,7 @@ impl Inner {
         start: &Oid,
         is_anew: bool,
     ) -> Result<(), GitError> {
+        remove_special(&place.tree).await?;
         if self.read_tree(place, start).await.is_err() {
             // Most likely the index is damaged, or a directory is read-only.
             remove_if_there(&place.index)?;

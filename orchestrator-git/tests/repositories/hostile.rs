@@ -8,7 +8,7 @@ use orchestrator_core::port::{Start, Workspaces as _};
 use orchestrator_git::{GitError, GitRun};
 use tempfile::TempDir;
 
-use crate::world::{World, conflict, git, listing, task, write};
+use crate::world::{World, conflict, git, listing, refused, task, write};
 
 /// A whole round: work, judge, merge, conflict, leftovers, clean-up.
 async fn round(world: &World) {
@@ -212,6 +212,46 @@ async fn links_in_place_of_a_workspace_lead_nowhere() {
     let (_, again) = world.open(&task("t"), 3).await;
     assert!(again.path.join("src/a.rs").exists() && again.path.join(".git").is_file());
     assert_eq!(listing(&outside).len(), 1);
+}
+
+fn pipe(path: &Path) {
+    if path.exists() {
+        fs::remove_file(path).unwrap();
+    }
+    rustix::fs::mkfifoat(rustix::fs::CWD, path, rustix::fs::Mode::RUSR).unwrap();
+}
+
+#[tokio::test]
+async fn pipes_and_links_without_end_in_the_place_of_files_hold_up_nobody() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    // What git reads by itself, wherever it lies.
+    pipe(&workspace.path.join(".gitignore"));
+    pipe(&workspace.path.join("src/.gitattributes"));
+    pipe(&workspace.path.join(".git"));
+    write(&workspace.path, "src/new.rs", "new\n");
+    let said = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(said.contains("pipes") && said.contains("`.gitignore`"), "{said}");
+    assert!(!said.contains("src/.gitattributes"), "{said}");
+    fs::remove_file(workspace.path.join(".git")).ok();
+    std::os::unix::fs::symlink("/dev/zero", workspace.path.join(".git")).unwrap();
+    let (ask, workspace) = world.open(&task("t"), 2).await;
+    assert_eq!(fs::read_to_string(workspace.path.join(".gitignore")).unwrap(), "target/\n");
+    write(&workspace.path, "src/a.rs", "work\n");
+    let _socket = std::os::unix::net::UnixListener::bind(workspace.path.join("socket")).unwrap();
+    let sealed = crate::world::candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    // Those who judge may do it too.
+    let ask = world.ask(&task("t"), 3, Start::On(sealed.clone()));
+    let workspace = world.run.open(&ask).await.unwrap();
+    pipe(&workspace.path.join("src/b.rs"));
+    pipe(&workspace.path.join(".gitattributes"));
+    pipe(&workspace.path.join("pipe"));
+    let differing = world.run.differing(&workspace, &sealed.change).await.unwrap();
+    assert_eq!(differing, ["src/b.rs"]);
+    pipe(&workspace.path.join("pipe"));
+    world.run.release(&world.run_id(), &task("t").id).await.unwrap();
+    let (_, workspace) = world.open(&task("u"), 4).await;
+    assert!(!workspace.path.join("pipe").exists() && !workspace.path.join("socket").exists());
 }
 
 /// Runs another test of this file with git's variables set as somebody may have them set.
