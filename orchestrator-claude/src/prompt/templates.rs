@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use handlebars::template::Template;
 use handlebars::{
     Context, Handlebars, Helper, HelperDef, HelperResult, JsonTruthy as _, Output, RenderContext,
-    RenderError, RenderErrorReason, Renderable as _,
+    RenderError, RenderErrorReason, Renderable as _, ScopedJson,
 };
 use orchestrator_core::{TaskId, TaskSpec};
 
@@ -190,10 +191,12 @@ impl Templates {
         engine.register_helper("if", Box::new(If { when: true }));
         engine.register_helper("unless", Box::new(If { when: false }));
         engine.register_helper("json", Box::new(json));
+        engine.register_helper(partials::GIVEN, Box::new(Given));
+        let mut templates = Self { engine };
         for (name, text) in BUILT_IN {
-            engine.register_template_string(name, text).expect("the built-in templates are valid");
+            templates.add(name, text).expect("the built-in templates are valid");
         }
-        Self { engine }
+        templates
     }
 
     /// The built-in templates, and over them those of a directory: each file `NAME.hbs` or
@@ -230,11 +233,14 @@ impl Templates {
     /// # Errors
     /// [`TemplateError::Syntax`] when the text is no valid template.
     pub fn add(&mut self, name: &str, text: &str) -> Result<(), TemplateError> {
-        self.engine.register_template_string(name, text).map_err(|err| {
+        let mut template = Template::compile_with_name(text, name.to_owned()).map_err(|err| {
             let (line, column) = err.pos().unzip();
             let why = err.reason().to_string();
             TemplateError::Syntax { template: name.to_owned(), line, column, why }
-        })
+        })?;
+        partials::demand(&mut template);
+        self.engine.register_template(name, template);
+        Ok(())
     }
 
     /// Writes the built-in templates into a directory, for people to edit; a file that is there
@@ -504,6 +510,24 @@ impl HelperDef for If {
         let holds = value.value().is_truthy(false) == self.when;
         let chosen = if holds { helper.template() } else { helper.inverse() };
         chosen.map_or(Ok(()), |chosen| chosen.render(engine, context, state, out))
+    }
+}
+
+/// The value itself, which there has to be: what is given to a partial is not looked at otherwise.
+struct Given;
+
+impl HelperDef for Given {
+    fn call_inner<'reg: 'rc, 'rc>(
+        &self,
+        helper: &Helper<'rc>,
+        _: &'reg Handlebars<'reg>,
+        _: &'rc Context,
+        _: &mut RenderContext<'reg, 'rc>,
+    ) -> Result<ScopedJson<'rc>, RenderError> {
+        let given = helper.param(0).filter(|given| !given.is_value_missing());
+        let path = helper.param(0).and_then(|given| given.relative_path());
+        let given = given.ok_or_else(|| RenderError::strict_error(path))?;
+        Ok(ScopedJson::Derived(given.value().clone()))
     }
 }
 

@@ -1,10 +1,11 @@
-//! What templates include, in all of their branches: those that no rendering comes to as well.
+//! What templates include, in all of their branches: those that no rendering comes to as well; and what
+//! they give to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use handlebars::Handlebars;
 use handlebars::template::{
-    DecoratorTemplate, HelperTemplate, Parameter, Template, TemplateElement,
+    DecoratorTemplate, HelperTemplate, Parameter, Subexpression, Template, TemplateElement,
 };
 
 use super::TemplateError;
@@ -65,6 +66,32 @@ fn walk(
     path.pop();
     done.insert(name.to_owned());
     None
+}
+
+/// The name of the helper that refuses a value that is not there.
+pub(super) const GIVEN: &str = "given";
+
+/// Makes a template refuse to include another one with a value that is not there, which would be
+/// nothing in it without a word.
+pub(super) fn demand(template: &mut Template) {
+    for element in &mut template.elements {
+        if let TemplateElement::HelperBlock(block) = element {
+            block.template.iter_mut().chain(&mut block.inverse).for_each(demand);
+        } else if let TemplateElement::DecoratorBlock(block) = element {
+            block.template.iter_mut().for_each(demand);
+        } else if let TemplateElement::PartialExpression(partial)
+        | TemplateElement::PartialBlock(partial) = element
+        {
+            partial.template.iter_mut().for_each(demand);
+            for value in partial.hash.values_mut().chain(&mut partial.params) {
+                if matches!(value, Parameter::Path(_)) {
+                    let name = Parameter::Name(GIVEN.to_owned());
+                    let given = Subexpression::new(name, vec![value.clone()], HashMap::new());
+                    *value = Parameter::Subexpression(given);
+                }
+            }
+        }
+    }
 }
 
 /// A place where a template is included.

@@ -354,3 +354,33 @@ fn p16_templates_that_include_each_other_are_a_fault_and_not_a_crash() {
     let faults = templates.check(&[own], &[]);
     assert!(faults[0].to_string().contains("without an end"), "{faults:?}");
 }
+
+#[test]
+fn a_value_that_is_missing_is_not_given_to_a_partial_as_nothing() {
+    let documents = [];
+    let faults = |text: &str| {
+        let mut templates = with(text);
+        templates.add("part", "[{{x}}]").unwrap();
+        templates.add("still", "still").unwrap();
+        let mut task = task();
+        task.prompt_template = "own".to_owned();
+        let faults = templates.check(&[task], &documents);
+        faults.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    for missing in [
+        "{{> part x=inputs.no_such}}",
+        "{{#if attempt}}{{> part x=no_such}}{{/if}}",
+        "{{#each inputs}}{{> part x=../no_such}}{{/each}}",
+        "{{#> part x=inputs.no_such}}inside{{/part}}",
+        "{{> still inputs.no_such}}",
+        "{{#*inline \"near\"}}{{> part x=inputs.no_such}}{{/inline}}{{> near}}",
+    ] {
+        let faults = faults(missing);
+        assert_eq!(faults.len(), 1, "{missing}: {faults:?}");
+        assert!(faults[0].contains("no_such") && faults[0].contains("line 1"), "{faults:?}");
+    }
+    for there in ["{{> part x=attempt}}", "{{> part x=\"a\"}}", "{{> part x=(json attempt)}}"] {
+        assert_eq!(faults(there), [""; 0], "{there}");
+    }
+    assert_eq!(faults("{{#each inputs}}{{> part x=@key}}{{/each}}"), [""; 0]);
+}
