@@ -109,8 +109,10 @@ impl AgentRunner {
         let prompt = config.templates.render(&cx.task.prompt_template, values)?;
         let cap = cx.stage.cap.minus(spent.settle(Usd::ZERO));
         let wall = cx.stage.timeout.saturating_sub(begun_at.elapsed());
-        let called = Call { prompt: &prompt, cap, wall, ..call }.make().await?;
-        let end = end(cx, &called, before).await;
+        let end = match (Call { prompt: &prompt, cap, wall, ..call }).make().await {
+            Ok(called) => end(cx, &called, before).await,
+            Err(unready) => StageEnd::free(unready.outcome(cx)),
+        };
         Ok(StageEnd { cost: sum(spent, end.cost), ..end })
     }
 

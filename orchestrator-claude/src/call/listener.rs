@@ -195,10 +195,11 @@ impl Watch for Listener<'_> {
     }
 
     fn line(&mut self, line: Line<'_>) -> Flow {
-        self.turn = None;
         for event in self.reader.line(line.bytes) {
             self.take(event);
         }
+        // Whoever starts now knows what it says of the account.
+        self.turn = None;
         if self.heard.has_ended {
             Flow::EndAfter(self.grace)
         } else if self.stop.is_some() {

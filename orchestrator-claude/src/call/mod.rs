@@ -24,6 +24,7 @@ use crate::agent::{
 };
 use crate::outcome::{Class, Exit, Stop, Told};
 use crate::signals::Signal;
+use crate::unready::Unready;
 
 /// Longest line of output that is read, in bytes; a longer one counts as torn.
 const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -78,14 +79,16 @@ impl Call<'_> {
     /// Runs the program to its end; afterwards nothing of it is left, or it says what is.
     ///
     /// # Errors
-    /// When its files cannot be written; nothing was started then.
-    pub(crate) async fn make(&self) -> io::Result<Called> {
+    /// When its files cannot be written, or the account was closed while it waited for its turn;
+    /// nothing was started then.
+    pub(crate) async fn make(&self) -> Result<Called, Unready> {
         let files = Files::choose(&self.cx.dir)?;
         let prompt = files.path("prompt", "md");
         fs::write(&prompt, self.prompt)?;
         fs::create_dir_all(self.home)?;
         let asked = Instant::now();
         let turn = self.config.starts.turn(&self.cx.cancel).await;
+        Unready::unless_open(self.config)?;
         let wall = self.wall.saturating_sub(asked.elapsed());
         let temporary = self.temporary()?;
         let prepared = self.prepared(&files, &prompt, temporary.as_deref(), wall);

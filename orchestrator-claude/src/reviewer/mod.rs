@@ -110,7 +110,13 @@ impl AgentReviewer {
         if left == Usd::ZERO || Instant::now() >= until || cx.cancel.is_cancelled() {
             return Ok(Verdicts::unreadable(&error, &first.finish.text, first.cost()));
         }
-        let second = self.ask(question, Some(&error), left, until).await?;
+        let second = match self.ask(question, Some(&error), left, until).await {
+            Ok(second) => second,
+            Err(unready) => {
+                let judgement = Err(unready.outcome(cx));
+                return Ok(Verdicts { judgement, cost: first.cost(), is_read: false });
+            }
+        };
         let cost = sum(first.cost(), second.cost());
         Ok(match second.read(question).await {
             Answered::Ended(judgement) => Verdicts { judgement, cost, is_read: true },

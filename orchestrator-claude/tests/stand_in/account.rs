@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orchestrator_claude::{Account, ClaudeReviewer, ClaudeRunner, Starts};
 use orchestrator_core::port::{Reviewer as _, Runner as _};
-use orchestrator_core::{Cost, Interruption, Outcome, StageKind, WallTime};
+use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd, WallTime};
 
 use crate::support::change;
 use crate::{BEGIN, FINAL, read, set_up};
@@ -125,4 +125,64 @@ async fn only_so_many_programs_start_at_the_same_time() {
         });
     }
     assert!(runs.join_all().await.iter().all(|outcome| *outcome == Outcome::Passed));
+}
+
+fn rejected(reset: u64) -> String {
+    format!(
+        r#"echo '{{"type":"rate_limit_event","rate_limit_info":{{"status":"rejected","resetsAt":{reset},"rateLimitType":"five_hour"}}}}'"#
+    )
+}
+
+const LIMIT: &str = r#"echo '{"type":"assistant","error":"rate_limit","message":{"content":[]}}'
+echo '{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"limit"}'; exit 1"#;
+
+#[tokio::test]
+async fn a_run_that_waits_for_its_turn_does_not_start_once_the_account_is_closed() {
+    let starts = Starts::at_once(NonZeroUsize::MIN);
+    let waits = "touch ../started; until [ -e ../go ]; do sleep 0.02; done";
+    let body = format!("{waits}\n{}\n{LIMIT}", rejected(in_seconds(3_600)));
+    let (first, mut config) = set_up(StageKind::Run, "first", &body);
+    let account = Account::at(first.beside("account.json"));
+    config.common.account = Some(account.clone());
+    config.common.starts = starts.clone();
+    let (started, go) = (first.beside("started"), first.beside("go"));
+    let running = tokio::spawn(async move {
+        let end = ClaudeRunner::new(config).run(&first.cx).await;
+        (end.outcome, first)
+    });
+    while !started.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (second, mut config) = set_up(StageKind::Run, "second", "touch ../started");
+    config.common.account = Some(account);
+    config.common.starts = starts;
+    let prompt = second.cx.dir.join("prompt.md");
+    let runner = ClaudeRunner::new(config);
+    let waiting = tokio::spawn(async move {
+        let end = runner.run(&second.cx).await;
+        (end, second)
+    });
+    // It looked at the account, and has come as far as to its turn.
+    while !prompt.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::write(go, "").unwrap();
+    let (end, second) = waiting.await.unwrap();
+    usage_limit(&end.outcome);
+    assert_eq!(end.cost, Cost::NONE);
+    assert!(!second.beside("started").exists());
+    let (outcome, _first) = running.await.unwrap();
+    usage_limit(&outcome);
+}
+
+#[tokio::test]
+async fn what_a_first_answer_cost_is_booked_when_the_second_question_has_to_wait() {
+    let text = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"mumble","total_cost_usd":0.25}'"#;
+    let body = format!("echo x >> ../starts\n{BEGIN}\n{}\n{text}", rejected(in_seconds(3_600)));
+    let (place, mut config) = set_up(StageKind::Review, "mumbles", &body);
+    config.common.account = Some(Account::at(place.beside("account.json")));
+    let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
+    usage_limit(&review.judgement.unwrap_err());
+    assert_eq!(review.cost, Cost::Known(Usd(250_000)));
+    assert_eq!(read(&place.beside("starts")), "x\n");
 }
