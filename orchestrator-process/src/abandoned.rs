@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::process::Child;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -11,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::confine::Cell;
+use crate::launch::Child;
 use crate::sweep::signal;
 use crate::table::{ProcessId, Seeds, Table};
 

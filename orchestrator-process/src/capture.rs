@@ -113,12 +113,9 @@ struct Pipes {
 
 impl Pipes {
     fn of(tree: &mut Tree, bytes_max: usize) -> io::Result<Self> {
-        let (stdout, stderr) =
+        let [stdout, stderr] =
             tree.take_pipes().ok_or_else(|| io::Error::other("it was started without pipes"))?;
-        Ok(Self {
-            stdout: Pipe::new(stdout.into(), bytes_max)?,
-            stderr: Pipe::new(stderr.into(), bytes_max)?,
-        })
+        Ok(Self { stdout: Pipe::new(stdout, bytes_max)?, stderr: Pipe::new(stderr, bytes_max)? })
     }
 
     /// Takes what is there still, without waiting for others who may hold the pipes.

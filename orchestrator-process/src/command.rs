@@ -1,14 +1,17 @@
-//! Turning a program into a command for the system, so that each fault has its name.
+//! Turning a program into what the system executes, so that each fault has its name.
 
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsStr};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use crate::environment::{Marker, StartMark};
 use crate::error::SpawnError;
+use crate::launch::{Image, beyond_first};
 use crate::program::{Program, Stdin};
 
 /// Where the output goes.
@@ -20,12 +23,12 @@ pub(crate) enum Output {
     Pipes,
 }
 
-/// Makes the command, with all files open; says what the program is called in messages.
+/// Makes what is executed, with all files open; says what the program is called in messages.
 pub(crate) fn command(
     program: &Program,
     mark: &StartMark,
     output: &Output,
-) -> Result<(Command, String), SpawnError> {
+) -> Result<(Image, Option<Pipes>, String), SpawnError> {
     let name = program.program.to_string_lossy().into_owned();
     if let Some(cwd) = &program.cwd {
         check_directory(cwd).map_err(|source| SpawnError::Directory {
@@ -35,29 +38,71 @@ pub(crate) fn command(
         })?;
     }
     let path = resolve(program, &name)?;
-    let mut command = Command::new(path);
-    command.arg0(&program.program).args(&program.args).env_clear().envs(program.environment.iter());
-    command.env(StartMark::NAME, mark.as_str());
-    if let Some(marker) = &program.marker {
-        command.env(Marker::NAME, marker.as_str());
-    }
-    if let Some(cwd) = &program.cwd {
-        command.current_dir(cwd);
-    }
-    command.stdin(stdin(program, &name)?);
+    let text = |text: &OsStr| {
+        CString::new(text.as_bytes()).map_err(|_| SpawnError::Argument { program: name.clone() })
+    };
+    let args = std::iter::once(&program.program).chain(&program.args);
+    let args = args.map(|arg| text(arg)).collect::<Result<_, _>>()?;
+    let environment = environment(program, mark, &name)?;
+    let cwd = program.cwd.as_ref().map(|cwd| text(cwd.as_os_str())).transpose()?;
+    let (outputs, pipes) = outputs(program, output, &name)?;
+    let input = stdin(program, &name)?;
+    let refused = |err| SpawnError::from_spawn(&name, err);
+    let [out, err] = outputs;
+    let files = [
+        beyond_first(input).map_err(refused)?,
+        beyond_first(out).map_err(refused)?,
+        beyond_first(err).map_err(refused)?,
+    ];
+    // One without a `/` would be looked for once more.
+    let path = text(Path::new(".").join(path).as_os_str())?;
+    Ok((Image { path, args, environment, cwd, files }, pipes, name))
+}
+
+/// The variables, each as `NAME=value`.
+fn environment(
+    program: &Program,
+    mark: &StartMark,
+    name: &str,
+) -> Result<Vec<CString>, SpawnError> {
+    let lease = program.marker.as_ref().map(|marker| (Marker::NAME, marker.as_str()));
+    let marks = std::iter::once((StartMark::NAME, mark.as_str())).chain(lease);
+    let mut values: BTreeMap<&OsStr, &OsStr> = program.environment.iter().collect();
+    values.extend(marks.map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
+    let refused = || SpawnError::Argument { program: name.to_owned() };
+    let entry = |(name, value): (&OsStr, &OsStr)| {
+        let (name, value) = (name.as_bytes(), value.as_bytes());
+        if name.is_empty() || name.contains(&b'=') {
+            return Err(refused());
+        }
+        CString::new([name, b"=", value].concat()).map_err(|_| refused())
+    };
+    values.into_iter().map(entry).collect()
+}
+
+/// The ends of the pipes that this process reads: of output and errors.
+pub(crate) type Pipes = [OwnedFd; 2];
+
+/// What the program writes its output and its errors to.
+fn outputs(
+    program: &Program,
+    output: &Output,
+    name: &str,
+) -> Result<([OwnedFd; 2], Option<Pipes>), SpawnError> {
     match output {
         Output::Pipes => {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            let pipe = || io::pipe().map_err(|err| SpawnError::from_spawn(name, err));
+            let ((out_of, out), (err_of, err)) = (pipe()?, pipe()?);
+            Ok(([out.into(), err.into()], Some([out_of.into(), err_of.into()])))
         }
         Output::Files => {
             for file in [&program.stdout, &program.stderr].into_iter().flatten() {
-                make_parent(file).map_err(|err| SpawnError::from_file(&name, file, err))?;
+                make_parent(file).map_err(|err| SpawnError::from_file(name, file, err))?;
             }
-            command.stdout(append(program.stdout.as_deref(), &name)?);
-            command.stderr(append(program.stderr.as_deref(), &name)?);
+            let out = append(program.stdout.as_deref(), name)?;
+            Ok(([out, append(program.stderr.as_deref(), name)?], None))
         }
     }
-    Ok((command, name))
 }
 
 fn check_directory(dir: &Path) -> io::Result<()> {
@@ -72,19 +117,23 @@ fn make_parent(file: &Path) -> io::Result<()> {
     file.parent().map_or(Ok(()), std::fs::create_dir_all)
 }
 
-fn stdin(program: &Program, name: &str) -> Result<Stdio, SpawnError> {
+fn stdin(program: &Program, name: &str) -> Result<OwnedFd, SpawnError> {
+    let refused = |path: &Path, err| SpawnError::from_file(name, path, err);
     match &program.stdin {
-        Stdin::Closed => Ok(Stdio::null()),
-        Stdin::File(path) => {
-            let file = input(path).map_err(|err| SpawnError::from_file(name, path, err))?;
-            Ok(file.into())
-        }
+        Stdin::Closed => nothing(File::options().read(true), name),
+        Stdin::File(path) => Ok(input(path).map_err(|err| refused(path, err))?.into()),
         Stdin::Bytes(bytes) => {
-            let file = memory_file(bytes)
-                .map_err(|err| SpawnError::from_file(name, Path::new("a file in memory"), err))?;
+            let file =
+                memory_file(bytes).map_err(|err| refused(Path::new("a file in memory"), err))?;
             Ok(file.into())
         }
     }
+}
+
+fn nothing(options: &OpenOptions, name: &str) -> Result<OwnedFd, SpawnError> {
+    let nothing = Path::new("/dev/null");
+    let file = options.open(nothing).map_err(|err| SpawnError::from_file(name, nothing, err))?;
+    Ok(file.into())
 }
 
 /// Opens a file to be read by the program; a named pipe has an end only if somebody gives it one.
@@ -114,8 +163,8 @@ fn memory_file(bytes: &[u8]) -> io::Result<File> {
     Ok(file)
 }
 
-fn append(path: Option<&Path>, name: &str) -> Result<Stdio, SpawnError> {
-    let Some(path) = path else { return Ok(Stdio::null()) };
+fn append(path: Option<&Path>, name: &str) -> Result<OwnedFd, SpawnError> {
+    let Some(path) = path else { return nothing(File::options().write(true), name) };
     let file = OpenOptions::new()
         .create(true)
         .append(true)

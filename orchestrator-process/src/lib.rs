@@ -62,6 +62,7 @@ mod follow;
 mod growth;
 mod guardian;
 mod host;
+mod launch;
 mod masking;
 mod open_files;
 mod program;

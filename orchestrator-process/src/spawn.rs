@@ -2,17 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open,
-    set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, Resource, Rlimit, Signal, getpid, getppid, kill_process_group, pidfd_open,
+    set_parent_process_death_signal, setrlimit, setsid,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -20,13 +18,14 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::abandoned::{self, Abandoned};
-use crate::command::{Output, command};
+use crate::command::{Output, Pipes, command};
 use crate::confine::{
     Cell, ConfineError, Confinement, Confiner, Entry, LocalConfiner, PlaceFor, TreeEnds,
 };
 use crate::environment::StartMark;
 use crate::error::{SpawnError, is_no_room};
 use crate::guardian;
+use crate::launch::{Birth, Child, Image, launch};
 use crate::open_files;
 use crate::program::Program;
 use crate::table::Seeds;
@@ -38,6 +37,7 @@ use crate::table::Seeds;
 pub(crate) struct Tree {
     held: Held,
     pidfd: AsyncFd<OwnedFd>,
+    pipes: Option<Pipes>,
     /// Whether its cell holds all that it starts.
     is_held: bool,
 }
@@ -57,20 +57,20 @@ impl Tree {
     /// Starts a program.
     pub(crate) async fn spawn(program: &Program, output: Output) -> Result<Self, SpawnError> {
         let mark = StartMark::new();
-        let (mut command, name) = command(program, &mark, &output)?;
+        let (image, pipes, name) = command(program, &mark, &output)?;
         let (cell, is_guarded) = cell(program, &mark, &output)
             .map_err(|source| SpawnError::from_confine(&name, source))?;
         let entry = cell.as_ref().map_or_else(|| Ok(Entry::default()), |cell| cell.entry());
         let entry = entry.map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let insists = Arc::new(AtomicBool::new(true));
-        isolate(&mut command, entry, is_guarded, Arc::clone(&insists));
+        let isolation =
+            Isolation { parent: getpid(), entry, is_guarded, files: open_files::before() };
         let (answer, started) = oneshot::channel();
         let gone = |what: &str| SpawnError::Other {
             program: name.clone(),
             source: io::Error::other(what.to_owned()),
         };
         let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let order = Order { command, mark, cell, is_guarded, insists, answer };
+        let order = Order { image, isolation, mark, cell, answer };
         spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
         let started = started
             .await
@@ -79,7 +79,7 @@ impl Tree {
         let pidfd = watched(started.pidfd).map_err(|err| SpawnError::from_spawn(&name, err))?;
         let held = started.held;
         let is_held = started.is_in && held.cell.as_ref().is_some_and(|cell| cell.holds_tree());
-        Ok(Self { held, pidfd, is_held })
+        Ok(Self { held, pidfd, pipes, is_held })
     }
 
     /// The cell that holds all that there is of the tree, where there is one.
@@ -102,9 +102,8 @@ impl Tree {
     }
 
     /// The pipes; once, and only when it was started with them.
-    pub(crate) fn take_pipes(&mut self) -> Option<(ChildStdout, ChildStderr)> {
-        let child = self.held.child.as_mut()?;
-        Some((child.stdout.take()?, child.stderr.take()?))
+    pub(crate) const fn take_pipes(&mut self) -> Option<Pipes> {
+        self.pipes.take()
     }
 
     /// Returns when the program itself has ended; may be dropped and called again.
@@ -170,12 +169,10 @@ impl Drop for Held {
 
 /// What the spawning thread is asked.
 struct Order {
-    command: Command,
+    image: Image,
+    isolation: Isolation,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
-    is_guarded: bool,
-    /// Whether the child must get into its cell.
-    insists: Arc<AtomicBool>,
     answer: oneshot::Sender<io::Result<Started>>,
 }
 
@@ -193,9 +190,9 @@ fn spawner() -> io::Result<&'static Sender<Order>> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     abandoned::sender()?;
     abandoned::permanent(&SPAWNER, "orchestrator-spawn", |orders| {
-        for Order { command, mark, cell, is_guarded, insists, answer } in orders {
+        for Order { image, isolation, mark, cell, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
-            answer.send(start(command, mark, cell, is_guarded, &insists)).ok();
+            answer.send(start(&image, &isolation, mark, cell)).ok();
         }
     })
 }
@@ -237,26 +234,23 @@ fn cell(
 }
 
 fn start(
-    mut command: Command,
+    image: &Image,
+    isolation: &Isolation,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
-    is_guarded: bool,
-    insists: &AtomicBool,
 ) -> io::Result<Started> {
     let mut is_in = true;
-    let child = match spawn(&mut command) {
+    let child = match spawn(image, isolation, Insists::Yes) {
         // Whatever it was: when it was not the cell, it is the same once more.
         Err(err) if cell.is_some() && !is_no_room(&err) => {
-            insists.store(false, Ordering::Relaxed);
             is_in = false;
-            let child = spawn(&mut command)?;
+            let child = spawn(image, isolation, Insists::No)?;
             tracing::warn!(%err, "a program cannot be put into its cgroup");
             child
         }
         done => done?,
     };
-    let raw = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = raw.ok_or_else(|| io::Error::other("the system gave a pid out of range"))?;
+    let (pid, is_guarded) = (child.pid(), isolation.is_guarded);
     let held = Held { child: Some(child), pid, mark, cell, is_guarded };
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     Ok(Started { held, pidfd, is_in })
@@ -266,65 +260,82 @@ fn start(
 /// process is just starting; that passes.
 const BUSY_TRIES: u32 = 20;
 
-fn spawn(command: &mut Command) -> io::Result<Child> {
+fn spawn(image: &Image, isolation: &Isolation, insists: Insists) -> io::Result<Child> {
     for _ in 0..BUSY_TRIES {
-        match command.spawn() {
+        match spawn_once(image, isolation, insists) {
             Err(err) if err.raw_os_error() == Some(libc::ETXTBSY) => {
                 thread::sleep(Duration::from_millis(10));
             }
             done => return done,
         }
     }
-    command.spawn()
+    spawn_once(image, isolation, insists)
 }
 
-/// Gives the child its place, a session of its own, no file but its three, default signals, and an
-/// end when this process ends.
-fn isolate(command: &mut Command, entry: Entry, is_guarded: bool, insists: Arc<AtomicBool>) {
-    let parent = getpid();
-    let files = open_files::before();
-    let in_child = move || {
-        for join in &entry.joins {
-            if let Err(err) = rustix::io::write(join, b"0")
-                && insists.load(Ordering::Relaxed)
+fn spawn_once(image: &Image, isolation: &Isolation, insists: Insists) -> io::Result<Child> {
+    if let Some(cgroup) = &isolation.entry.cgroup
+        && insists == Insists::Yes
+    {
+        let birth = Birth::In(cgroup.dir.as_raw_fd());
+        match launch(image, birth, &|| isolation.enter(true, insists)) {
+            // An old kernel cannot, and some containers forbid it; the door is still there.
+            Err(err) if !is_no_room(&err) => {}
+            done => return done,
+        }
+    }
+    let birth = if isolation.is_guarded { Birth::Copy } else { Birth::Sharing };
+    launch(image, birth, &|| isolation.enter(false, insists))
+}
+
+/// Whether a child must get into its cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Insists {
+    Yes,
+    No,
+}
+
+/// What a child does before it is the program.
+#[derive(Debug)]
+struct Isolation {
+    parent: Pid,
+    entry: Entry,
+    is_guarded: bool,
+    /// The limit of open files that the program gets, where it is not that of this process.
+    files: Option<Rlimit>,
+}
+
+impl Isolation {
+    /// Gives the child its place, a session of its own, no file but its three, and an end when this
+    /// process ends. Makes system calls only, allocates nothing, takes no lock, and cannot panic.
+    fn enter(&self, is_born_in: bool, insists: Insists) -> io::Result<()> {
+        let cgroup = self.entry.cgroup.as_ref().filter(|_| !is_born_in);
+        for door in cgroup.map(|cgroup| &cgroup.procs).into_iter().chain(&self.entry.joins) {
+            if let Err(err) = rustix::io::write(door, b"0")
+                && insists == Insists::Yes
             {
                 return Err(err.into());
             }
         }
         setsid()?;
         set_parent_process_death_signal(Some(Signal::TERM))?;
-        if getppid() != Some(parent) {
+        if getppid() != Some(self.parent) {
             // The parent ended before the line above took effect, so the signal will not come.
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        if is_guarded {
-            guardian::stand_between(parent)?;
+        if self.is_guarded {
+            guardian::stand_between(self.parent)?;
         }
-        #[expect(unsafe_code, reason = "no safe wrapper sets a disposition or a range of flags")]
-        // SAFETY: both are system calls (`signal` is async-signal-safe by POSIX) that take integers
-        // and touch no memory of this program. `SIG_DFL` runs no handler. Files from 3 on are only
-        // marked to be closed by `execve`, so that the pipe of `Command` still works; an old kernel
-        // refuses that, and then only files that were never marked stay open.
+        #[expect(unsafe_code, reason = "no safe wrapper sets a range of flags")]
+        // SAFETY: the call takes integers. Files from 3 on are only marked to be closed by `execve`;
+        // an old kernel refuses that, and then only files that were never marked stay open.
         unsafe {
-            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGCHLD]
-            {
-                libc::signal(signal, libc::SIG_DFL);
-            }
             libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
         }
-        if let Some(files) = files {
+        if let Some(files) = self.files {
             // A program that counts on few descriptors gets as many as its user meant it to.
-            rustix::process::setrlimit(rustix::process::Resource::Nofile, files).ok();
+            setrlimit(Resource::Nofile, files).ok();
         }
-        entry.rules.as_ref().map_or(Ok(()), |rules| restrict(rules.as_raw_fd()))
-    };
-    #[expect(unsafe_code, reason = "a session and a parent-death signal are set in the child only")]
-    // SAFETY: between fork and exec only async-signal-safe calls may happen, since another thread
-    // may have held any lock at the fork. `in_child` makes system calls only, allocates nothing,
-    // takes no lock and cannot panic; what it captures are integers, open files and an
-    // atomic flag, none of which it drops.
-    unsafe {
-        command.pre_exec(in_child);
+        self.entry.rules.as_ref().map_or(Ok(()), |rules| restrict(rules.as_raw_fd()))
     }
 }
 

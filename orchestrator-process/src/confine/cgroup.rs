@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 use super::mounts::{Mounts, Tops};
-use super::{Confinement, PlaceFor, TreeEnds, left};
+use super::{Confinement, Entry, PlaceFor, TreeEnds, left};
 use crate::environment::Marker;
 use crate::sweep::signal;
 use crate::table::Process;
@@ -82,8 +82,8 @@ impl Cgroups {
     fn of(mounts: &Mounts) -> Self {
         let mut found = Self::none(NO_CGROUP);
         let mut enabled = String::new();
-        // The freezer of version 1 where it is there: a process gets into a cgroup of version 2 by
-        // a door at which it waits ten milliseconds for the rest of the machine.
+        // The freezer of version 1 where it is there: into a cgroup of version 2 a child must be
+        // forked, or wait at its door for ten milliseconds.
         let unified = if let Some(base) = mounts.freezer.as_deref().and_then(|own| usable(own).ok())
         {
             found.tree = Ok((base, Kill::Freezer));
@@ -315,14 +315,21 @@ impl Dirs {
         Ok(dir)
     }
 
-    /// The files by which a process gets in.
-    pub(crate) fn doors(&self) -> io::Result<Vec<OwnedFd>> {
-        let open = |dir: &PathBuf| {
+    /// How a process gets in.
+    pub(crate) fn entry(&self) -> io::Result<Entry> {
+        let mut entry = Entry::default();
+        for dir in &self.all {
+            let is_tree = |(tree, kill): &(PathBuf, Kill)| tree == dir && *kill != Kill::Freezer;
+            if self.tree.as_ref().is_some_and(is_tree) {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                entry = entry.with_cgroup(rustix::fs::open(dir, flags, Mode::empty())?)?;
+                continue;
+            }
             // Version 1 has a door for single threads, at which nobody waits; the child is one.
             let open = |door| OpenOptions::new().write(true).open(dir.join(door));
-            Ok(OwnedFd::from(open("tasks").or_else(|_| open("cgroup.procs"))?))
-        };
-        self.all.iter().map(open).collect()
+            entry = entry.with_join(open("tasks").or_else(|_| open("cgroup.procs"))?.into());
+        }
+        Ok(entry)
     }
 
     /// Whether one of them holds the tree.

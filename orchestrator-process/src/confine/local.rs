@@ -118,7 +118,7 @@ struct LocalCell {
 impl Cell for LocalCell {
     fn entry(&self) -> io::Result<Entry> {
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner).take();
-        Ok(Entry { joins: self.dirs.doors()?, rules })
+        Ok(Entry { rules, ..self.dirs.entry()? })
     }
 
     fn holds_tree(&self) -> bool {

@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::Workspace;
+use rustix::fs::{Mode, OFlags};
 
 pub use self::abilities::{Abilities, TreeEnds};
 pub use self::local::LocalConfiner;
@@ -162,13 +163,35 @@ pub trait Cell: fmt::Debug + Send + Sync {
 /// What a child does before it becomes the program.
 #[derive(Debug, Default)]
 pub struct Entry {
+    /// The cgroup of version 2 that it is born in, where the system can do that.
+    pub(crate) cgroup: Option<Birthplace>,
     /// Files into which it writes itself.
     pub(crate) joins: Vec<OwnedFd>,
     /// The Landlock rules that it puts on itself.
     pub(crate) rules: Option<OwnedFd>,
 }
 
+/// A cgroup of version 2.
+#[derive(Debug)]
+pub(crate) struct Birthplace {
+    pub(crate) dir: OwnedFd,
+    /// Its door, for where nobody can be born in it.
+    pub(crate) procs: OwnedFd,
+}
+
 impl Entry {
+    /// In a cgroup of version 2 whose directory this is: the child is born in it, or moves into it,
+    /// for which it waits some ten milliseconds, where the kernel is older than 5.7.
+    ///
+    /// # Errors
+    /// What the system says when its `cgroup.procs` cannot be written to.
+    pub fn with_cgroup(mut self, dir: OwnedFd) -> io::Result<Self> {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let procs = rustix::fs::openat(&dir, "cgroup.procs", flags, Mode::empty())?;
+        self.cgroup = Some(Birthplace { dir, procs });
+        Ok(self)
+    }
+
     /// With a file, open for writing, into which the child writes `0`: the `cgroup.procs` of a
     /// cgroup. Where one refuses that, the program is started outside the cell, and the log says so.
     #[must_use]
