@@ -49,7 +49,7 @@ impl Inner {
         place: &Place,
         files: &[&[u8]],
     ) -> Result<Vec<Vec<u8>>, GitError> {
-        let mut call = self.git.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
+        let mut call = self.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
         call = call.args(CONVERTING);
         let answer = self.git.run(call.stdin(files.join(&0))).await?;
         let mut fields = answer.stdout.split(|byte| *byte == 0);
@@ -81,7 +81,7 @@ impl Inner {
         };
         let mut name = format!("{commit}:").into_bytes();
         name.extend_from_slice(path.as_os_str().as_bytes());
-        let call = self.git.in_tree(place, ["cat-file", "--filters"]).await?;
+        let call = self.in_tree(place, ["cat-file", "--filters"]).await?;
         let answer = self.git.ask(call.arg(path_of(&name))).await?;
         Ok(answer.code == 0 && !answer.is_cut && answer.stdout == bytes)
     }

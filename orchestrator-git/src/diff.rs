@@ -38,7 +38,7 @@ pub(crate) fn entries(raw: &[u8]) -> Vec<Entry> {
 impl Inner {
     /// The paths that differ between two trees.
     pub(crate) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Entry>, GitError> {
-        let call = self.git.plumbing(["diff-tree", "-r", "--raw", "-z", "--no-renames"]);
+        let call = self.apart.call(["diff-tree", "-r", "--raw", "-z", "--no-renames"]);
         // Whatever `.gitmodules` says is to be ignored.
         let call = call.args(["--no-ext-diff", "--ignore-submodules=none", from, to]);
         let answer = self.git.run(call).await?;
@@ -56,7 +56,7 @@ impl Inner {
         let args = ["diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv"];
         let room = self.config.diff_bytes_max;
         // Read on beyond the limit, to say how much there is and to leave out whole files.
-        let call = self.git.without_attributes(args).args(["--ignore-submodules=none"]);
+        let call = self.without_attributes(args).args(["--ignore-submodules=none"]);
         let call = call.args([base.as_str(), change.as_str()]);
         let answer = self.git.run(call.bytes_max(room.saturating_mul(16).max(1 << 20))).await?;
         let text = String::from_utf8_lossy(&answer.stdout);

@@ -79,7 +79,7 @@ pub(crate) struct Call {
     args: Vec<OsString>,
     cwd: PathBuf,
     env: Vec<(&'static str, OsString)>,
-    config: Vec<(OsString, &'static str)>,
+    config: Vec<(OsString, OsString)>,
     stdin: Vec<u8>,
     bytes_max: usize,
     service: Option<Service>,
@@ -124,8 +124,14 @@ impl Call {
         self
     }
 
-    pub(crate) fn config(mut self, pairs: &[(OsString, &'static str)]) -> Self {
+    /// Configuration that overrules all other.
+    pub(crate) fn config(mut self, pairs: &[(OsString, OsString)]) -> Self {
         self.config.extend_from_slice(pairs);
+        self
+    }
+
+    pub(crate) fn cwd(mut self, dir: &Path) -> Self {
+        dir.clone_into(&mut self.cwd);
         self
     }
 
@@ -254,8 +260,8 @@ impl Caller {
             env.set(format!("GIT_{role}_NAME"), &self.author_name);
             env.set(format!("GIT_{role}_EMAIL"), &self.author_email);
         }
-        let fixed = FIXED.iter().map(|(key, value)| (OsStr::new(key), *value));
-        let own = call.config.iter().map(|(key, value)| (key.as_os_str(), *value));
+        let fixed = FIXED.iter().map(|(key, value)| (OsStr::new(key), OsStr::new(value)));
+        let own = call.config.iter().map(|(key, value)| (key.as_os_str(), value.as_os_str()));
         let mut count = 0_usize;
         for (key, value) in fixed.chain(own) {
             env.set(format!("GIT_CONFIG_KEY_{count}"), key);

@@ -299,15 +299,14 @@ impl Inner {
 
     /// The tree that comes of bringing what the candidate changed onto the target.
     async fn merge_trees(&self, onto: &Oid, base: &Oid, change: &Oid) -> Result<Merge, GitError> {
-        let shield = self.git.shield().await?;
-        let mut call = self.git.without_attributes(["merge-tree", "--write-tree", "-z"]);
+        let mut call = self.without_attributes(["merge-tree", "--write-tree", "-z"]);
         if self.git.has(2, 40) {
             call = call.arg(format!("--merge-base={base}"));
         } else if !self.git.is_ancestor(base.as_str(), onto.as_str()).await? {
             // Without a given base git would bring along what the base has and the target has not.
             return Err(GitError::NoChange { text: base.to_string() });
         }
-        let call = call.args([onto.as_str(), change.as_str()]).config(&shield.overrides);
+        let call = call.args([onto.as_str(), change.as_str()]);
         let answer = self.git.ask(call).await?;
         match answer.code {
             0 => {

@@ -304,7 +304,7 @@ impl Inner {
             marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
         let args = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
         let args = args.into_iter().chain(["--ignore-submodules=none"]);
-        let call = self.git.plumbing(args).args([base.as_str(), marker.start.as_str()]);
+        let call = self.apart.call(args).args([base.as_str(), marker.start.as_str()]);
         let answer = self.git.run(call).await?;
         let mut fields = answer.stdout.split(|byte| *byte == 0);
         let mut lines = Vec::new();
@@ -322,7 +322,7 @@ impl Inner {
             return Ok(None);
         }
         let index = place.dir.join("index.proof");
-        let call = |args: &[&str]| self.git.plumbing(args).env("GIT_INDEX_FILE", &index);
+        let call = |args: &[&str]| self.apart.call(args).env("GIT_INDEX_FILE", &index);
         self.git.run(call(&["read-tree", base.as_str()])).await?;
         self.git.run(call(&["update-index", "-z", "--index-info"]).stdin(lines)).await?;
         let answer = self.git.run(call(&["write-tree"])).await?;

@@ -21,16 +21,16 @@ impl Inner {
     /// Writes all files of the workspace that are not ignored as a tree.
     pub(crate) async fn snapshot(&self, place: &Place, start: &Oid) -> Result<Snapshot, GitError> {
         if !place.index.exists() {
-            let call = self.git.in_tree(place, ["read-tree", start.as_str()]).await?;
+            let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
             self.git.run(call).await?;
         }
-        let mut added = self.git.ask(self.git.in_tree(place, ["add", "-A"]).await?).await?;
+        let mut added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
         if added.code != 0 && added.stderr.contains("index file") {
             // A machine that went down may leave a damaged index; it can be made anew.
             remove_if_there(&place.index)?;
-            let call = self.git.in_tree(place, ["read-tree", start.as_str()]).await?;
+            let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
             self.git.run(call).await?;
-            added = self.git.ask(self.git.in_tree(place, ["add", "-A"]).await?).await?;
+            added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
         }
         if added.code != 0 {
             let is_full = added.stderr.contains("No space left");
@@ -40,7 +40,7 @@ impl Inner {
                 Ok(Snapshot::Trouble(added.stderr))
             };
         }
-        let call = self.git.in_tree(place, ["write-tree"]).await?;
+        let call = self.in_tree(place, ["write-tree"]).await?;
         let answer = self.git.run(call).await?;
         let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
         if added.stderr.contains("embedded git repository") {
@@ -110,20 +110,20 @@ impl Inner {
         let Some(declared) = &self.config.keep_ignored else { return Ok(tree.clone()) };
         let index = place.dir.join("index.kept");
         remove_if_there(&index)?;
-        let read = self.git.in_tree(place, ["read-tree", tree.as_str()]).await?;
+        let read = self.in_tree(place, ["read-tree", tree.as_str()]).await?;
         self.git.run(read.env("GIT_INDEX_FILE", &index)).await?;
         let args = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"];
-        let list = self.git.in_tree(place, args).await?;
+        let list = self.in_tree(place, args).await?;
         let listed = self.git.run(list.env("GIT_INDEX_FILE", &index)).await?;
         let is_declared =
             |path: &&[u8]| std::str::from_utf8(path).is_ok_and(|path| declared.allows(path));
         let paths: Vec<&[u8]> = listed.records().filter(is_declared).collect();
         let mut tree = tree.clone();
         if !paths.is_empty() {
-            let add = self.git.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;
+            let add = self.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;
             let add = add.env("GIT_INDEX_FILE", &index).stdin(paths.join(&0));
             self.git.run(add).await?;
-            let write = self.git.in_tree(place, ["write-tree"]).await?;
+            let write = self.in_tree(place, ["write-tree"]).await?;
             let answer = self.git.run(write.env("GIT_INDEX_FILE", &index)).await?;
             tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
         }
@@ -190,14 +190,14 @@ impl Inner {
         start: &Oid,
     ) -> Result<Vec<Vec<u8>>, GitError> {
         let args = ["ls-files", "-z", "--others", "--exclude-standard"];
-        let others = self.git.ask(self.git.in_tree(place, args).await?).await?;
+        let others = self.git.ask(self.in_tree(place, args).await?).await?;
         let mut found: Vec<Vec<u8>> = others
             .records()
             .filter_map(|path| path.strip_suffix(b"/"))
             .map(<[u8]>::to_vec)
             .collect();
         let args = ["diff-index", "--cached", "--raw", "-z", "--no-renames"];
-        let call = self.git.in_tree(place, args).await?;
+        let call = self.in_tree(place, args).await?;
         let call = call.args(["--ignore-submodules=none", start.as_str()]);
         let added = self.git.ask(call).await?;
         let added = diff::entries(&added.stdout);

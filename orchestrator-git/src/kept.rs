@@ -5,8 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::apart::Apart;
 use crate::error::GitError;
-use crate::exec::{Call, Caller};
+use crate::exec::Caller;
 use crate::files::{remove_if_there, unique};
 use crate::names::{CANDIDATE_TRAILER, Oid, RUNS};
 use crate::repository::Git;
@@ -200,16 +201,12 @@ async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<
     if inside.next().is_some() {
         return Err(GitError::NotEmpty { path: into });
     }
-    let unique = unique();
-    let index = std::env::temp_dir().join(format!("orchestrator-restoring-{unique}"));
-    let shield = git.shield().await?;
-    let call = Call::new(&into, ["read-tree", "--reset", "-u", &kept.commit])
-        .env("GIT_DIR", &git.dir)
-        .env("GIT_WORK_TREE", &into)
-        .env("GIT_INDEX_FILE", &index)
-        .config(&shield.overrides);
+    let dir = std::env::temp_dir().join(format!("orchestrator-restoring-{}", unique()));
+    let apart = Apart::make(git, dir.clone()).await?;
+    let args = ["read-tree", "--reset", "-u", &kept.commit];
+    let call = apart.in_dir(git, (&into, &dir.join("restoring")), args).await?;
     let written = git.run(call).await;
-    remove_if_there(&index)?;
+    remove_if_there(&dir)?;
     written.map(drop)
 }
 

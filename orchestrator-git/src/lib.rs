@@ -22,6 +22,7 @@
 //! number of its last lease, `kept/<slug>/…` what is not merged, and `merged` where the branch stood
 //! after the last merge.
 
+mod apart;
 mod conflict;
 mod convert;
 mod diff;

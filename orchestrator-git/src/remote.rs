@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use orchestrator_core::FencingToken;
 use orchestrator_core::port::Applied;
 
+use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::{Answer, Call};
 use crate::integrator::token_in;
 use crate::names::Oid;
-use crate::objects::Format;
 use crate::repository::Git;
 use crate::run::Inner;
 
@@ -27,8 +27,8 @@ const RECEIVE: &str = "--receive-pack=git -c safe.directory=* -c core.hooksPath=
 #[derive(Debug)]
 pub(crate) struct Remote {
     path: PathBuf,
-    /// The directory of our own that git is called with.
-    dir: PathBuf,
+    /// What git is called with.
+    apart: Apart,
 }
 
 /// How something stands on the other side, as one answer of it has it.
@@ -38,20 +38,13 @@ struct Standing {
 }
 
 impl Remote {
-    /// Finds the other repository, and makes the directory to call it from.
-    pub(crate) async fn open(git: &Git, path: &Path, root: &Path) -> Result<Self, GitError> {
+    /// Finds the other repository.
+    pub(crate) async fn open(git: &Git, path: &Path, apart: Apart) -> Result<Self, GitError> {
         let refused =
             |why: String| GitError::Remote { path: path.to_owned(), why: why.trim().to_owned() };
         let path = std::fs::canonicalize(path).map_err(|err| refused(err.to_string()))?;
-        let dir = root.join(".remote.git");
-        let format = match git.format {
-            Format::Sha1 => "--object-format=sha1",
-            Format::Sha256 => "--object-format=sha256",
-        };
-        let init = ["init", "-q", "--bare", "--template=", format, "--"];
-        git.run(Call::new(root, init).arg(&dir)).await?;
-        let remote = Self { path, dir };
-        let asked = git.ask(remote.call(git, ["ls-remote", UPLOAD]).arg(&remote.path)).await?;
+        let remote = Self { path, apart };
+        let asked = git.ask(remote.call(["ls-remote", UPLOAD]).arg(&remote.path)).await?;
         if asked.code != 0 {
             return Err(refused(asked.stderr));
         }
@@ -59,16 +52,15 @@ impl Remote {
     }
 
     /// A call that knows the objects of our repository and nothing of its configuration.
-    fn call<const N: usize>(&self, git: &Git, args: [&str; N]) -> Call {
-        Call::new(&self.dir, args)
-            .env("GIT_DIR", &self.dir)
-            .env("GIT_OBJECT_DIRECTORY", git.dir.join("objects"))
+    fn call<const N: usize>(&self, args: [&str; N]) -> Call {
+        self.apart
+            .call(args)
             .env("GIT_ALLOW_PROTOCOL", "file")
-            .config(&[("protocol.file.allow".into(), "always")])
+            .config(&[("protocol.file.allow".into(), "always".into())])
     }
 
     async fn standing(&self, git: &Git, branch: &str, fence: &str) -> Result<Standing, GitError> {
-        let call = self.call(git, ["ls-remote", UPLOAD]).arg(&self.path).args([branch, fence]);
+        let call = self.call(["ls-remote", UPLOAD]).arg(&self.path).args([branch, fence]);
         let answer = git.run(call).await?;
         let text = answer.text();
         let find = |name: &str| {
@@ -81,7 +73,7 @@ impl Remote {
     /// Brings the objects of a ref here, and says where it stands.
     async fn fetch(&self, git: &Git, name: &str) -> Result<(), GitError> {
         let args = ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", UPLOAD];
-        let call = self.call(git, args).arg(&self.path).arg(format!("+{name}:{name}"));
+        let call = self.call(args).arg(&self.path).arg(format!("+{name}:{name}"));
         git.run(call).await.map(drop)
     }
 
@@ -91,8 +83,7 @@ impl Remote {
         git: &Git,
         moves: &[(&str, Option<&Oid>, &Oid)],
     ) -> Result<Answer, GitError> {
-        let mut call =
-            self.call(git, ["push", "-q", "--atomic", "--porcelain", "--no-signed", RECEIVE]);
+        let mut call = self.call(["push", "-q", "--atomic", "--porcelain", "--no-signed", RECEIVE]);
         for (name, expected, _) in moves {
             let expected = expected.map_or("", |oid| oid.as_str());
             call = call.arg(format!("--force-with-lease={name}:{expected}"));
@@ -179,7 +170,7 @@ impl Inner {
         let fences = format!("{}/*", self.refs.fences());
         remote.fetch(&self.git, &fences).await?;
         let list = ["for-each-ref", "--format=%(raw)%00", &self.refs.fences()];
-        let answer = self.git.run(remote.call(&self.git, list)).await?;
+        let answer = self.git.run(remote.call(list)).await?;
         Ok(answer.records().filter_map(token_in).max().unwrap_or_default())
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::GitError;
 use crate::exec::{Answer, Call, Caller};
-use crate::names::{Oid, Place, path_of};
+use crate::names::{Oid, path_of};
 use crate::objects::Format;
 use crate::server::Service;
 use crate::shield::{Shield, Stamp};
@@ -128,21 +128,6 @@ impl Git {
         Call::new(&self.dir, args).env("GIT_DIR", &self.dir)
     }
 
-    /// A call about the files of a workspace. It knows the tree and the orchestrator's own index,
-    /// and believes nothing that an agent can write into the worktree's `.git`.
-    pub(crate) async fn in_tree<A: AsRef<OsStr>>(
-        &self,
-        place: &Place,
-        args: impl IntoIterator<Item = A>,
-    ) -> Result<Call, GitError> {
-        let shield = self.shield().await?;
-        Ok(Call::new(&place.tree, args)
-            .env("GIT_DIR", &self.dir)
-            .env("GIT_WORK_TREE", &place.tree)
-            .env("GIT_INDEX_FILE", &place.index)
-            .config(&shield.overrides))
-    }
-
     pub(crate) async fn run(&self, call: Call) -> Result<Answer, GitError> {
         self.caller.run(&call).await
     }
@@ -235,17 +220,6 @@ impl Git {
         // A ref that somebody made a name of another one must not move that one.
         let call = self.plumbing(["update-ref", "--no-deref", "--stdin"]).stdin(input);
         self.ask(call.served(Service::Updates)).await
-    }
-
-    /// A call about trees that heeds no attributes: tasks can change those, also in the directory
-    /// that git is called in.
-    pub(crate) fn without_attributes<A: AsRef<OsStr>>(
-        &self,
-        args: impl IntoIterator<Item = A>,
-    ) -> Call {
-        // Git knows the tree with nothing in it, whether the repository has it or not.
-        let nothing = self.format.name_of("tree", b"");
-        self.plumbing(args).env("GIT_ATTR_SOURCE", nothing.as_str())
     }
 
     /// The tree of a commit.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use orchestrator_core::{FencingToken, RunId, Scope};
 use tracing::warn;
 
+use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::Caller;
 use crate::names::{Oid, Place, Refs};
@@ -180,6 +181,8 @@ pub struct GitRun(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) config: GitConfig,
     pub(crate) git: Git,
+    /// What git is called with about files and trees.
+    pub(crate) apart: Apart,
     pub(crate) refs: Refs,
     /// Where this run's workspaces are.
     pub(crate) root: PathBuf,
@@ -250,13 +253,15 @@ impl GitRun {
             git.check_tree(&short(&integration), &tip, config.takes_stored).await?;
         }
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
+        let apart = Apart::make(&git, root.join(".apart.git")).await?;
         let remote = match &config.remote {
-            Some(path) => Some(Remote::open(&git, path, &root).await?),
+            Some(path) => Some(Remote::open(&git, path, apart.clone()).await?),
             None => None,
         };
         Ok(Self(Arc::new(Inner {
             config,
             remote,
+            apart,
             git,
             refs,
             root,

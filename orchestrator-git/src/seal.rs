@@ -130,7 +130,7 @@ impl Inner {
             return Ok(None);
         }
         let paths: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
-        let mut call = self.git.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
+        let mut call = self.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
         if self.git.has(2, 40) {
             call = call.arg(format!("--source={base}"));
         }

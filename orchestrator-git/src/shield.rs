@@ -37,11 +37,23 @@ const PROGRAMS: &[&str] = &[
     ".program",
 ];
 
+/// Keys that say how files are converted, and what the file system can do.
+const TAKEN_OVER: &[&str] = &[
+    "core.autocrlf",
+    "core.eol",
+    "core.filemode",
+    "core.symlinks",
+    "core.ignorecase",
+    "core.sharedrepository",
+];
+
 /// The configuration of a repository, as far as it runs programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Shield {
     /// Pairs that overrule what would run.
-    pub(crate) overrides: Vec<(OsString, &'static str)>,
+    pub(crate) overrides: Vec<(OsString, OsString)>,
+    /// Pairs that hold wherever files are read and written.
+    pub(crate) taken_over: Vec<(OsString, OsString)>,
     /// What would run, by key.
     pub(crate) programs: BTreeMap<String, String>,
     /// Whether the configuration lies in more than one file.
@@ -80,7 +92,9 @@ impl Shield {
         for entry in listed.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()) {
             let end = entry.iter().position(|byte| *byte == b'\n').unwrap_or(entry.len());
             let (key, value) = entry.split_at(end);
-            shield.take(key, String::from_utf8_lossy(value).trim_start_matches('\n'));
+            // A key by itself says yes.
+            let value = value.strip_prefix(b"\n").unwrap_or(b"true");
+            shield.take(key, &String::from_utf8_lossy(value));
         }
         shield
     }
@@ -103,7 +117,10 @@ impl Shield {
             _ => None,
         };
         if let Some(value) = overrule {
-            self.overrides.push((OsString::from_vec(key.to_vec()), value));
+            self.overrides.push((OsString::from_vec(key.to_vec()), value.into()));
+        }
+        if TAKEN_OVER.contains(&lower.as_str()) {
+            self.taken_over.push((OsString::from_vec(key.to_vec()), value.into()));
         }
         let is_alias = section == "alias" && value.trim_start().starts_with('!');
         if is_alias || is_include || PROGRAMS.iter().any(|end| lower.ends_with(end)) {
@@ -146,7 +163,7 @@ mod tests {
             b"filter.a=b.c.clean\nevil\0filter.LFS.required\ntrue\0merge.x.driver\nevil %A\0\
             core.bare\nfalse\0alias.st\nstatus\0";
         let shield = Shield::read(listed);
-        let pair = |key: &str, value| (OsString::from(key), value);
+        let pair = |key: &str, value: &str| (OsString::from(key), OsString::from(value));
         assert_eq!(
             shield.overrides,
             [

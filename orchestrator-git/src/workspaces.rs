@@ -147,9 +147,9 @@ impl Inner {
             .ok_or_else(|| GitError::NoChange { text: at.path.display().to_string() })?;
         remove_special(&place.tree).await?;
         let refresh = ["update-index", "-q", "--really-refresh"];
-        self.git.ask(self.git.in_tree(&place, refresh).await?).await?;
+        self.git.ask(self.in_tree(&place, refresh).await?).await?;
         let args = ["diff-index", "-z", "--raw", "--no-renames", "--no-ext-diff"];
-        let call = self.git.in_tree(&place, args).await?;
+        let call = self.in_tree(&place, args).await?;
         let call = call.arg("--ignore-submodules=dirty").arg(from.as_str());
         let answer = self.git.run(call).await?;
         let mut differing = Vec::new();

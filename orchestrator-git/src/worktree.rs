@@ -171,7 +171,7 @@ impl Inner {
             make_writable(&place.tree);
             self.read_tree(place, start).await?;
         }
-        let clean = self.git.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
+        let clean = self.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
         let clean = if is_anew {
             let caches = self.config.caches.iter().map(|cache| format!("--exclude={cache}"));
             clean.arg("-x").args(caches)
@@ -186,7 +186,7 @@ impl Inner {
     }
 
     async fn read_tree(&self, place: &Place, start: &Oid) -> Result<(), GitError> {
-        let call = self.git.in_tree(place, ["read-tree", "--reset", "-u", start.as_str()]).await?;
+        let call = self.in_tree(place, ["read-tree", "--reset", "-u", start.as_str()]).await?;
         self.git.run(call).await.map(drop)
     }
 

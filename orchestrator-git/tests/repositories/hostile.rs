@@ -173,6 +173,42 @@ async fn nothing_that_included_configuration_brings_is_run() {
 }
 
 #[tokio::test]
+async fn configuration_that_is_there_only_while_git_works_runs_nothing() {
+    let (dir, command, proof) = evil_program();
+    let attributes = "*.dat filter=evil\n*.rs filter=evil merge=evil\n";
+    // The repository looks harmless to whoever asks, and to nobody else.
+    let git_program = dir.path().join("git");
+    let world = World::with(
+        |repo| {
+            write(repo, ".gitattributes", attributes);
+            git(repo, ["add", "-A"]);
+            git(repo, ["commit", "-qm", "attributes"]);
+            let config = repo.join(".git/config");
+            let plain = dir.path().join("plain");
+            fs::copy(&config, &plain).unwrap();
+            let filter = format!("[filter \"evil\"]\nclean = {command}\nsmudge = {command}\n");
+            let merge = format!("[merge \"evil\"]\ndriver = {command}\n");
+            let bad = fs::read_to_string(&plain).unwrap() + &filter + &merge;
+            write(dir.path(), "bad", bad);
+            let script = format!(
+                "#!/bin/sh\nif [ \"$1\" = config ]; then c=plain; else c=bad; fi\n\
+                 cp '{0}'/$c '{1}' && exec git \"$@\"\n",
+                dir.path().display(),
+                config.display()
+            );
+            fs::write(&git_program, script).unwrap();
+            fs::set_permissions(&git_program, fs::Permissions::from_mode(0o755)).unwrap();
+        },
+        |config| config.program = git_program.clone().into_os_string(),
+    )
+    .await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "one\n"), ("x.dat", "1\n")]).await;
+    world.run.change(&one).await.unwrap();
+    world.merge(&task("one"), 2, &one).await;
+    assert!(!proof.exists(), "{}", fs::read_to_string(&proof).unwrap());
+}
+
+#[tokio::test]
 async fn an_agents_tricks_with_its_own_worktree_lead_nowhere() {
     let world = World::new().await;
     let (ask, workspace) = world.open(&task("t"), 1).await;

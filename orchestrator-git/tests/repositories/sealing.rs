@@ -245,6 +245,17 @@ async fn a_reviewer_sees_every_line_whatever_attributes_the_agent_or_the_target_
 }
 
 #[tokio::test]
+async fn a_reviewer_sees_every_line_whatever_configuration_the_agent_sets() {
+    for (key, value) in [("core.bigFileThreshold", "1"), ("diff.default.binary", "true")] {
+        let world = World::new().await;
+        git(&world.repo, ["config", key, value]);
+        let sealed = world.work(&task("t"), 1, &[("src/a.rs", "evil();\n")]).await;
+        let change = world.run.change(&sealed).await.unwrap();
+        assert!(change.diff.contains("+evil();"), "{key}: {}", change.diff);
+    }
+}
+
+#[tokio::test]
 async fn p18_a_submodule_that_git_is_told_to_ignore_does_not_change_unseen() {
     let prepare = |repo: &Path| {
         let head = git(repo, ["rev-parse", "HEAD"]);

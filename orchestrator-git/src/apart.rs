@@ -1,0 +1,90 @@
+//! A directory for git that only the orchestrator configures, over the objects of a repository.
+//!
+//! Calls about files and trees need objects, an index and a worktree, and nothing else of the
+//! repository. They are made with this directory in the place of the repository's own, so that
+//! nothing in its configuration, whoever changes it and when, can run a program in them, hide a line
+//! of a difference, or lead them elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::GitError;
+use crate::exec::Call;
+use crate::names::Place;
+use crate::objects::Format;
+use crate::repository::Git;
+use crate::run::Inner;
+
+/// Such a directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Apart {
+    dir: PathBuf,
+    /// The repository's directory.
+    of: PathBuf,
+}
+
+impl Apart {
+    /// Makes the directory, where it is missing.
+    pub(crate) async fn make(git: &Git, dir: PathBuf) -> Result<Self, GitError> {
+        let format = match git.format {
+            Format::Sha1 => "--object-format=sha1",
+            Format::Sha256 => "--object-format=sha256",
+        };
+        let init = ["init", "-q", "--bare", "--template=", format, "--"];
+        git.run(Call::new(&git.dir, init).arg(&dir)).await?;
+        Ok(Self { dir, of: git.dir.clone() })
+    }
+
+    /// A call that knows the objects of the repository and nothing of its configuration.
+    pub(crate) fn call<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Call {
+        Call::new(&self.dir, args)
+            .env("GIT_DIR", &self.dir)
+            .env("GIT_OBJECT_DIRECTORY", self.of.join("objects"))
+            .env("GIT_SHALLOW_FILE", self.of.join("shallow"))
+    }
+
+    /// A call about the files of a directory. It believes nothing that lies in a `.git` there; how
+    /// files are converted and which are ignored is as the repository has it.
+    pub(crate) async fn in_dir<A: AsRef<OsStr>>(
+        &self,
+        git: &Git,
+        (tree, index): (&Path, &Path),
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        let mut config = git.shield().await?.taken_over.clone();
+        for (key, file) in
+            [("core.excludesFile", "info/exclude"), ("core.attributesFile", "info/attributes")]
+        {
+            let file = self.of.join(file);
+            // Git would wait for ever for a pipe.
+            if fs::metadata(&file).is_ok_and(|meta| meta.is_file()) {
+                config.push((OsString::from(key), file.into_os_string()));
+            }
+        }
+        let call = self.call(args).cwd(tree).env("GIT_WORK_TREE", tree);
+        Ok(call.env("GIT_INDEX_FILE", index).config(&config))
+    }
+}
+
+impl Inner {
+    /// A call about the files of a workspace, with the orchestrator's own index of them.
+    pub(crate) async fn in_tree<A: AsRef<OsStr>>(
+        &self,
+        place: &Place,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<Call, GitError> {
+        self.apart.in_dir(&self.git, (&place.tree, &place.index), args).await
+    }
+
+    /// A call about trees that heeds no attributes: tasks can change those, also in the directory
+    /// that git is called in.
+    pub(crate) fn without_attributes<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Call {
+        // Git knows the tree with nothing in it, whether the repository has it or not.
+        let nothing = self.git.format.name_of("tree", b"");
+        self.apart.call(args).env("GIT_ATTR_SOURCE", nothing.as_str())
+    }
+}
