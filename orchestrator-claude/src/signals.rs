@@ -19,8 +19,28 @@ use crate::tree::Tree;
 pub const REPEATS_NOTICED: u32 = 4;
 /// Most files that one signal names.
 const FILES_MAX: usize = 12;
+/// Most names of files in a text that are looked for.
+const NAMES_MAX: usize = 200;
 /// Longest excerpt of what a tool was to do, in bytes.
 const INPUT_BYTES_MAX: usize = 200;
+/// Directories that hold tests, or what tests compare with.
+const TEST_DIRECTORIES: &[&str] = &[
+    "test",
+    "tests",
+    "__tests__",
+    "spec",
+    "specs",
+    "e2e",
+    "testdata",
+    "snapshots",
+    "__snapshots__",
+];
+/// Endings of names that are those of files even where no directory stands before them.
+const FILE_ENDINGS: &[&str] = &[
+    "c", "cc", "cfg", "cpp", "css", "go", "h", "hpp", "html", "ini", "java", "json", "jsx", "kt",
+    "lock", "md", "py", "rb", "rs", "sh", "sql", "swift", "toml", "ts", "tsx", "txt", "xml",
+    "yaml", "yml",
+];
 
 /// Something that was noticed about a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -134,8 +154,9 @@ impl Looked<'_> {
                 signals.push(Signal::TestsChanged { files });
             }
         }
-        let missing = self.said.into_iter().flat_map(named_files);
-        let missing = missing.filter(|path| !self.is_there(path));
+        let named = self.said.into_iter().flat_map(|text| named_files(text, self.root));
+        let named: BTreeSet<PathBuf> = named.take(NAMES_MAX).collect();
+        let missing = named.iter().filter(|path| !self.is_there(path));
         let files = shown(missing.map(|path| path.display().to_string()));
         if !files.is_empty() {
             signals.push(Signal::NotThere { files });
@@ -154,8 +175,10 @@ impl Looked<'_> {
     }
 
     fn is_there(&self, path: &Path) -> bool {
-        // One that was there before may be named because it was removed.
-        self.root.join(path).exists() || self.before.is_some_and(|before| before.has(path))
+        // One that was there before may be named because it was removed, and one further down as its
+        // own directory sees it.
+        let mut trees = self.before.into_iter().chain(self.after);
+        self.root.join(path).exists() || trees.any(|tree| tree.has_ending(path))
     }
 }
 
@@ -170,31 +193,44 @@ fn is_test(path: &Path) -> bool {
     let directories = path.parent().into_iter().flat_map(Path::components);
     let in_tests = directories
         .filter_map(|part| part.as_os_str().to_str())
-        .any(|part| matches!(part, "test" | "tests" | "__tests__" | "spec" | "specs" | "testdata"));
-    let stem = name.split('.').next().unwrap_or_default();
-    let by_name = stem.starts_with("test_")
-        || stem.ends_with("_test")
-        || stem.ends_with("_spec")
-        || stem.ends_with("Test")
-        || name.contains(".test.")
-        || name.contains(".spec.");
-    in_tests || by_name
+        .any(|part| TEST_DIRECTORIES.contains(&part));
+    let (stem, endings) = name.split_once('.').unwrap_or((name, ""));
+    let begins = |word: &str| {
+        stem.strip_prefix(word).is_some_and(|rest| rest.starts_with(char::is_uppercase))
+    };
+    let by_stem = matches!(stem, "test" | "tests" | "conftest" | "spec_helper")
+        || ["_test", "_tests", "_spec", "Test", "Tests", "Spec"]
+            .iter()
+            .any(|it| stem.ends_with(it))
+        || stem.starts_with("test_")
+        || begins("Test");
+    let by_ending = endings.split('.').any(|part| matches!(part, "test" | "spec" | "snap"));
+    in_tests || by_stem || by_ending
 }
 
-/// The relative paths of files that a text names.
-fn named_files(text: &str) -> Vec<PathBuf> {
+/// The relative paths of files that a text names, of which those below this root may be named from
+/// the top.
+fn named_files(text: &str, root: &Path) -> Vec<PathBuf> {
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | ':' | '@');
-    let words = text.split(|c: char| !is_part(c)).map(|word| {
+    // `src/a.rs:12` names the file.
+    fn file(word: &str) -> &str {
         let word = word.trim_matches(|c| matches!(c, '.' | ':' | '-' | '@'));
-        // `src/a.rs:12` names the file.
         word.split(':').next().unwrap_or_default()
+    }
+    let words = text.split(|c: char| !is_part(c)).map(file);
+    let paths = words.filter_map(|word| {
+        let below = Path::new(word).strip_prefix(root).ok().and_then(Path::to_str);
+        let word = below.unwrap_or(word);
+        (is_path(word) || below.is_some_and(is_name)).then_some(word)
     });
-    words.filter(|word| is_file_name(word)).map(PathBuf::from).collect()
+    // A name alone may be any word, unless it is marked.
+    let marked = text.split('`').skip(1).step_by(2).map(file).filter(|word| is_name(word));
+    paths.chain(marked).map(PathBuf::from).collect()
 }
 
 /// Whether a word is plainly the path of a file below the root: a directory, and a name with an
 /// ending that begins with a letter.
-fn is_file_name(word: &str) -> bool {
+fn is_path(word: &str) -> bool {
     let Some((directory, name)) = word.rsplit_once('/') else { return false };
     let Some((stem, ending)) = name.rsplit_once('.') else { return false };
     let usual = Path::new(word).components().all(|part| matches!(part, Component::Normal(_)));
@@ -206,6 +242,13 @@ fn is_file_name(word: &str) -> bool {
         && ending.len() <= 5
         && ending.starts_with(|c: char| c.is_ascii_alphabetic())
         && ending.chars().all(|c| c.is_ascii_alphanumeric())
+}
+
+/// Whether a word is plainly the name of a file, without a directory.
+fn is_name(word: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let Some((stem, ending)) = word.rsplit_once('.') else { return false };
+    !stem.is_empty() && word.chars().all(is_part) && FILE_ENDINGS.contains(&ending)
 }
 
 #[cfg(test)]
@@ -238,11 +281,24 @@ mod tests {
 
     #[test]
     fn changed_tests_count_unless_the_task_names_them() {
-        for test in ["tests/a.rs", "src/__tests__/a.js", "pkg/a_test.go", "test_a.py", "a.spec.ts"]
-        {
+        for test in [
+            "tests/a.rs",
+            "src/__tests__/a.js",
+            "pkg/a_test.go",
+            "test_a.py",
+            "a.spec.ts",
+            "src/parser/tests.rs",
+            "app/tests.py",
+            "conftest.py",
+            "src/ATests.cs",
+            "src/TestA.java",
+            "src/snapshots/a.snap",
+        ] {
             assert!(is_test(Path::new(test)), "{test}");
         }
-        for source in ["src/a.rs", "src/testing/a.rs", "latest/a.py", "contest.py"] {
+        for source in
+            ["src/a.rs", "src/testing/a.rs", "latest/a.py", "contest.py", "Testament.java"]
+        {
             assert!(!is_test(Path::new(source)), "{source}");
         }
         let dir = tempfile::tempdir().unwrap();
@@ -267,7 +323,8 @@ mod tests {
     proptest! {
         #[test]
         fn p16_files_are_looked_for_in_any_text_and_only_below_the_root(text in any::<String>()) {
-            for path in named_files(&format!("{text} a/b.c {text}/c.rs")) {
+            let text = format!("{text} a/b.c {text}/c.rs `{text}`/root/{text}");
+            for path in named_files(&text, Path::new("/root")) {
                 prop_assert!(path.is_relative());
                 prop_assert!(path.components().all(|part| matches!(part, Component::Normal(_))));
             }
@@ -281,19 +338,23 @@ mod tests {
         std::fs::write(dir.path().join("src/here.rs"), "").unwrap();
         let tree = Tree::of(dir.path()).unwrap();
         let task = TaskSpec::new(TaskId::parse("t").unwrap());
-        let said = "I wrote `src/here.rs:12` and **src/gone.rs**, see https://example.com/a.html, \
-                    1/2.5, and/or, docs/ and ../up.rs. Done: src/gone.rs.";
+        let said = format!(
+            "I wrote `src/here.rs:12`, `here.rs`, {0}/src/here.rs and **src/gone.rs**, see \
+             https://example.com/a.html, 1/2.5, and/or, docs/, /etc/hosts.md, `self.len`, `Node.js`, \
+             README.md and ../up.rs. Done: src/gone.rs, `NOTES.md` and {0}/top.toml.",
+            dir.path().display()
+        );
         let looked = Looked {
             task: &task,
             root: dir.path(),
             repeats: &Repeats::default(),
             denied: 2,
-            said: Some(said),
+            said: Some(&said),
             has_changes: Some(false),
             before: Some(&tree),
             after: Some(&tree),
         };
-        let files = vec!["src/gone.rs".to_owned()];
+        let files = ["NOTES.md", "src/gone.rs", "top.toml"].map(str::to_owned).to_vec();
         assert_eq!(
             looked.signals(),
             [Signal::NothingChanged, Signal::NotThere { files }, Signal::Denied { times: 2 }]

@@ -71,9 +71,9 @@ impl Tree {
         self.files.into_keys()
     }
 
-    /// Whether the tree had this file.
-    pub(crate) fn has(&self, path: &Path) -> bool {
-        self.files.contains_key(path)
+    /// Whether the tree had this file, from the root or from one of its directories.
+    pub(crate) fn has_ending(&self, path: &Path) -> bool {
+        self.files.keys().any(|file| file.ends_with(path))
     }
 }
 
@@ -129,7 +129,8 @@ mod tests {
         let changed: Vec<String> =
             before.changed(&after).iter().map(|path| path.display().to_string()).collect();
         assert_eq!(changed, ["src/a.rs", "src/gone.rs", "src/new/c.rs"]);
-        assert!(after.has(Path::new("src/b.rs")) && !after.has(Path::new("src/gone.rs")));
+        let has = |path: &str| after.has_ending(Path::new(path));
+        assert!(has("src/b.rs") && has("c.rs") && !has("src/gone.rs") && !has("rs"));
         assert_eq!(Tree::of(&root.join("no such")), None);
     }
 }
