@@ -64,7 +64,7 @@ pub(crate) fn failure(err: &rusqlite::Error) -> Failure {
     }
 }
 
-/// Whether a table or a column is gone, or has a value of a type that it never takes.
+/// Whether a table, a column or a row is gone or changed, or has a value of a type that it never takes.
 fn is_altered(err: &rusqlite::Error) -> bool {
     let is_odd_value = matches!(
         err,
@@ -73,13 +73,31 @@ fn is_altered(err: &rusqlite::Error) -> bool {
             | rusqlite::Error::IntegralValueOutOfRange(..)
             | rusqlite::Error::Utf8Error(..)
     );
+    let code = if let rusqlite::Error::SqliteFailure(err, _)
+    | rusqlite::Error::SqlInputError { error: err, .. } = err
+    {
+        Some(err.extended_code)
+    } else {
+        None
+    };
+    // What is written here keeps all rules of the tables, unless somebody changed these.
+    let is_new_rule = matches!(
+        code,
+        Some(
+            ffi::SQLITE_CONSTRAINT_DATATYPE
+                | ffi::SQLITE_CONSTRAINT_CHECK
+                | ffi::SQLITE_CONSTRAINT_NOTNULL
+                | ffi::SQLITE_CONSTRAINT_UNIQUE
+                | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+                | ffi::SQLITE_CONSTRAINT_ROWID
+        )
+    );
     // SQLite has no code of its own for what is not there.
     let said = err.to_string();
-    let is_gone = ["no such table:", "no such column:", "has no column named"]
+    let is_gone = ["no such table:", "no such column:", "has no column named", "no such rowid:"]
         .iter()
         .any(|gone| said.contains(gone));
-    let is_plain = err.sqlite_error().is_some_and(|err| err.extended_code == ffi::SQLITE_ERROR);
-    is_odd_value || (is_plain && is_gone)
+    is_odd_value || is_new_rule || (code == Some(ffi::SQLITE_ERROR) && is_gone)
 }
 
 /// An error of a read.

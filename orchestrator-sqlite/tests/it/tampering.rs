@@ -5,9 +5,9 @@ use std::fs;
 
 use orchestrator_core::port::{CommitError, Store as _, StoreError};
 use orchestrator_core::testing::conformance::samples::{
-    first_commit, next_commit, run_id, task_id,
+    command_id, first_commit, next_commit, owner_id, run_id, task_id,
 };
-use orchestrator_core::{Engine, Seq};
+use orchestrator_core::{BlobHash, Engine, Seq, Timestamp};
 use orchestrator_sqlite::{CopyError, FileFault, OpenError, SqliteOptions, SqliteStore};
 
 use crate::mending::{chain, faults, spoil, whole_run};
@@ -112,9 +112,10 @@ async fn every_call_ends_on_a_file_whose_pages_were_put_in_the_place_of_others()
     let bytes = fs::read(whole.path()).unwrap();
     let pages = bytes.len() / 4096;
     let (mut opened, mut refused) = (0, 0);
-    for page in 1..pages {
+    for (page, from) in
+        (1..pages).flat_map(|page| [7, 5, 11].map(|by| (page, (page * by + 3) % pages)))
+    {
         let mut spoiled = bytes.clone();
-        let from = (page * 7 + 3) % pages;
         spoiled[page * 4096..][..4096].copy_from_slice(&bytes[from * 4096..][..4096]);
         let fixture = TempStore::new();
         fs::write(fixture.path(), spoiled).unwrap();
@@ -131,6 +132,31 @@ async fn every_call_ends_on_a_file_whose_pages_were_put_in_the_place_of_others()
                 refused += 1;
             }
             Err(err) => panic!("page {page}: {err:?}"),
+        }
+        let name = run();
+        let commit = match store.commit(&name, &next_commit(at)).await {
+            Err(CommitError::Failed(err))
+                if store.header(&name).await.is_ok_and(|run| run.is_some()) =>
+            {
+                Some(err)
+            }
+            Err(CommitError::Failed(_) | CommitError::Moved { .. }) | Ok(_) => None,
+            Err(err) => panic!("page {page} as {from}: {err:?}"),
+        };
+        for err in [
+            commit,
+            store.load(&name).await.err(),
+            store.task(&name, &task_id("t3")).await.err(),
+            store.blob(&name, &BlobHash::of(b"")).await.err(),
+            store.answer(&name, &command_id("c3")).await.err(),
+            store.touch(&name, &owner_id("o"), Timestamp(1_000)).await.err(),
+            store.prune(&name, Seq(3)).await.err(),
+            store.repair(&name).await.err(),
+        ]
+        .into_iter()
+        .flatten()
+        {
+            assert!(matches!(err, StoreError::Corrupt { .. }), "page {page} as {from}: {err:?}");
         }
     }
     assert!(opened > 10 && refused > 0, "{opened} opened, {refused} refused");
