@@ -1,6 +1,7 @@
 //! What a failed verification is worth: whether it fails again, whether the target failed before,
 //! and whether the task's own tests would notice if its work were missing.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::Path;
@@ -44,6 +45,37 @@ impl fmt::Debug for Judge {
     }
 }
 
+/// How feedback begins on what failed twice.
+const TWICE: &str = "It failed twice on the same tree.\n";
+
+/// How the first line of a record begins that says how the command ended.
+const ENDED: &str = "ended: ";
+
+/// What a command made of the commit that work stands on.
+struct Before {
+    how: String,
+    failed: BTreeSet<String>,
+}
+
+impl Before {
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let how = lines.next()?.strip_prefix(ENDED)?.to_owned();
+        Some(Self { how, failed: lines.map(str::to_owned).collect() })
+    }
+
+    fn text(&self) -> String {
+        let failed = self.failed.iter().flat_map(|name| [name.as_str(), "\n"]);
+        [ENDED, &self.how, "\n"].into_iter().chain(failed).collect()
+    }
+}
+
+/// How a command ended, as the feedback on it says first.
+fn how_it_ended(feedback: &str) -> String {
+    let feedback = feedback.strip_prefix(TWICE).unwrap_or(feedback);
+    feedback.lines().next().unwrap_or_default().to_owned()
+}
+
 /// What stands in the way of a further question.
 enum Trouble {
     Git(GitError),
@@ -74,6 +106,10 @@ impl Judge {
 
     /// Failures that the target had already do not count. They are found in the output of the
     /// command, and looked for on the commit that the work stands on, once for each.
+    ///
+    /// They count as ever where the command ends otherwise than there (by the first line of the
+    /// feedback): one that did not get to its end says nothing of what would have come. A command
+    /// that stops at its first failure never gets there, so let it go on (`--no-fail-fast`).
     #[must_use]
     pub fn with_baseline(mut self, failures: Failures) -> Self {
         self.failures = Some(failures);
@@ -125,7 +161,7 @@ impl Judge {
         }
         Ok(match second.outcome {
             Outcome::Rejected { feedback, restart } => {
-                let feedback = format!("It failed twice on the same tree.\n{feedback}");
+                let feedback = format!("{TWICE}{feedback}");
                 StageEnd { outcome: Outcome::Rejected { feedback, restart }, ..second }
             }
             Outcome::Passed
@@ -150,8 +186,19 @@ impl Judge {
             return Ok(end);
         }
         let before = self.baseline(cx, failures).await?;
-        let new: Vec<&str> = now.difference(&before).map(String::as_str).collect();
+        let new: Vec<&str> = now.difference(&before.failed).map(String::as_str).collect();
         let old = now.len() - new.len();
+        let how = how_it_ended(feedback_of(&end));
+        if new.is_empty() && how != before.how {
+            let feedback = format!(
+                "What failed had failed before the change, but the command ended otherwise than \
+                 then, so what it did not get to may fail too. Then: {}\n{}",
+                before.how,
+                feedback_of(&end)
+            );
+            let outcome = Outcome::Rejected { feedback, restart: Restart::OnCandidate };
+            return Ok(StageEnd { outcome, ..end });
+        }
         if new.is_empty() {
             info!(task = %cx.task.id, old, "only what failed before fails");
             return Ok(StageEnd { outcome: Outcome::Passed, ..end });
@@ -166,11 +213,7 @@ impl Judge {
     }
 
     /// What fails on the commit that the work stands on; found out once, and recorded.
-    async fn baseline(
-        &self,
-        cx: &StageContext,
-        failures: &Failures,
-    ) -> Result<std::collections::BTreeSet<String>, Trouble> {
+    async fn baseline(&self, cx: &StageContext, failures: &Failures) -> Result<Before, Trouble> {
         let run = &self.run.0;
         let base = Oid::of(&cx.workspace.base)?;
         let tree = run.git.tree_of(&base).await?;
@@ -180,18 +223,19 @@ impl Judge {
         let record = dir.join(format!("{tree}-{}", name.short()));
         let turn = run.turn("+baseline");
         let _turn = turn.lock().await;
-        if let Ok(text) = fs::read_to_string(&record) {
-            return Ok(text.lines().map(str::to_owned).collect());
+        if let Some(before) = fs::read_to_string(&record).ok().as_deref().and_then(Before::read) {
+            return Ok(before);
         }
         let workspace = run.open_beside("+baseline", &base).await?;
         let before = StageContext { dir: cx.dir.join("before"), workspace, ..cx.clone() };
         let end = self.inner.verify(&before).await;
         run.close_beside("+baseline").await?;
         let found = match end.outcome {
-            Outcome::Passed => std::collections::BTreeSet::new(),
+            Outcome::Passed => Before { how: "it passed".to_owned(), failed: BTreeSet::new() },
             Outcome::Rejected { .. } => {
                 let log = log_in(&before.dir);
-                failures.find(log.as_deref().unwrap_or_else(|| feedback_of(&end)))
+                let failed = failures.find(log.as_deref().unwrap_or_else(|| feedback_of(&end)));
+                Before { how: how_it_ended(feedback_of(&end)), failed }
             }
             Outcome::Question { .. }
             | Outcome::Interrupted { .. }
@@ -199,8 +243,7 @@ impl Judge {
             | Outcome::Fatal { .. } => return Err(Trouble::Ended(end)),
         };
         fs::create_dir_all(&dir).map_err(GitError::io(&dir, "made"))?;
-        let text: String = found.iter().flat_map(|name| [name.as_str(), "\n"]).collect();
-        replace(&record, text.as_bytes()).map_err(GitError::io(&record, "written"))?;
+        replace(&record, found.text().as_bytes()).map_err(GitError::io(&record, "written"))?;
         Ok(found)
     }
 

@@ -111,6 +111,21 @@ async fn only_failures_that_the_target_did_not_have_count() {
 }
 
 #[tokio::test]
+async fn a_command_that_breaks_off_after_an_old_failure_does_not_pass_for_it() {
+    let command = "echo 'test old ... FAILED'; if [ -f breaks ]; then kill -SEGV $$; fi; exit 1";
+    for (file, said) in [("fine", None), ("breaks", Some("ended otherwise"))] {
+        let world = World::new().await;
+        let judge = judge(&world).with_baseline(Failures::common()).with_repeat();
+        let kind = StageKind::Verify;
+        let end = verify(&world, &judge, &spec(command), kind, &[(file, "x\n")]).await;
+        match said {
+            None => assert_eq!(end.outcome, Outcome::Passed),
+            Some(said) => assert!(feedback(&end).contains(said), "{end:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_tasks_test_has_to_fail_without_its_work_and_to_pass_with_it() {
     let command = spec("test ! -e tests/new || grep -q \"$(cat tests/new)\" code");
     let tests = Scope::parse(["tests"]).unwrap();
