@@ -31,8 +31,7 @@ impl Git {
                 let (branch, file) = (branch.to_owned(), shown(path));
                 return Err(GitError::QuestionFile { branch, file });
             }
-            let is_attributes = path == b".gitattributes" || path.ends_with(b"/.gitattributes");
-            if is_attributes && !takes_stored {
+            if is_attributes(path) && !takes_stored {
                 self.check_attributes(commit, path).await?;
             }
         }
@@ -59,6 +58,17 @@ impl Git {
         }
         Ok(())
     }
+}
+
+/// Whether a path is that of a file of attributes.
+pub(crate) fn is_attributes(path: &[u8]) -> bool {
+    path == b".gitattributes" || path.ends_with(b"/.gitattributes")
+}
+
+/// Lines of a file of attributes that store files otherwise, and that an earlier state of it has
+/// not.
+pub(crate) fn stores_anew(before: &str, now: &str) -> bool {
+    now.lines().any(|line| stored_filter(line).is_some() && !before.lines().any(|it| it == line))
 }
 
 /// The first filter in a file of attributes that stores files otherwise.

@@ -52,6 +52,7 @@ impl Inner {
         broken.extend(rules.broken_by_files(&place.tree, &entries));
         broken.extend(self.secrets(&place.tree, &marker.base, &entries).await?);
         broken.extend(self.stored_otherwise(&place, &marker.base, &entries).await?);
+        broken.extend(self.stored_anew(&marker.base, &tree, &entries).await?);
         if !broken.is_empty() {
             let kept = if entries.is_empty() {
                 None
@@ -147,6 +148,31 @@ impl Inner {
         Ok((!stored.is_empty()).then(|| {
             let paths = listed(stored.iter().map(String::as_str));
             format!("These files are stored by a filter that is not run, so they may not change: {paths}")
+        }))
+    }
+
+    /// Whether the change has files stored otherwise from now on: no filter is run, so they would
+    /// not be, and the next opening of the run would refuse the branch.
+    async fn stored_anew(
+        &self,
+        base: &Oid,
+        tree: &Oid,
+        entries: &[Entry],
+    ) -> Result<Option<String>, GitError> {
+        let mut found = Vec::new();
+        for entry in entries.iter().filter(|entry| preflight::is_attributes(&entry.path)) {
+            let read = async |of: &Oid| {
+                let name = [of.as_str().as_bytes(), b":", entry.path.as_slice()].concat();
+                let call = self.git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
+                self.git.ask(call).await.map(|answer| answer.text())
+            };
+            if preflight::stores_anew(&read(base).await?, &read(tree).await?) {
+                found.push(shown(&entry.path));
+            }
+        }
+        Ok((!found.is_empty()).then(|| {
+            let paths = listed(found.iter().map(String::as_str));
+            format!("No files may be stored by a filter that were not (LFS, git-crypt), since filters are not run: {paths}")
         }))
     }
 

@@ -245,6 +245,17 @@ async fn a_reviewer_sees_every_line_whatever_attributes_the_agent_or_the_target_
 }
 
 #[tokio::test]
+async fn a_change_that_has_files_stored_by_a_filter_is_refused() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "sub/.gitattributes", "*.txt text\n*.bin filter=lfs -text\n");
+    let said = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(said.contains("LFS") && said.contains("`sub/.gitattributes`"), "{said}");
+    write(&workspace.path, "sub/.gitattributes", "*.txt text\n");
+    candidate(world.run.seal(&ask, &workspace).await.unwrap());
+}
+
+#[tokio::test]
 async fn a_reviewer_sees_every_line_whatever_configuration_the_agent_sets() {
     for (key, value) in [("core.bigFileThreshold", "1"), ("diff.default.binary", "true")] {
         let world = World::new().await;
