@@ -41,7 +41,8 @@ impl GitRun {
                 self.merge_command()
             )));
         }
-        let checkout = from.worktree.map(|dir| fs::canonicalize(&dir).unwrap_or(dir));
+        let checkout = run.git.checked_out(&target).await?;
+        let checkout = checkout.map(|dir| fs::canonicalize(&dir).unwrap_or(dir));
         match checkout {
             None => {
                 let line = format!("update {target} {to} {}\n", from.oid);

@@ -72,10 +72,17 @@ impl Git {
         self.dir.join("reftable").exists()
     }
 
+    /// The repository's main checkout. Git's directory may lie elsewhere.
+    fn main(&self) -> PathBuf {
+        let own = self.checkout.as_deref().filter(|_| self.checkout_dir == self.dir);
+        own.or_else(|| self.dir.parent()).unwrap_or(&self.dir).to_owned()
+    }
+
     /// The worktree in which a branch is checked out.
     pub(crate) async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>, GitError> {
         if self.has_ref_table() {
-            return Ok(self.find_ref(branch).await?.and_then(|found| found.worktree));
+            let found = self.find_ref(branch).await?.and_then(|found| found.worktree);
+            return Ok(found.map(|dir| if dir == self.dir { self.main() } else { dir }));
         }
         let is_on = |head: PathBuf| {
             let head = fs::read(head).unwrap_or_default();
@@ -83,8 +90,7 @@ impl Git {
             on == Some(branch.as_bytes())
         };
         if !self.is_bare && is_on(self.dir.join("HEAD")) {
-            let main = self.dir.parent().unwrap_or(&self.dir);
-            return Ok(Some(main.to_owned()));
+            return Ok(Some(self.main()));
         }
         for admin in fs::read_dir(self.dir.join("worktrees")).into_iter().flatten().flatten() {
             if is_on(admin.path().join("HEAD")) {

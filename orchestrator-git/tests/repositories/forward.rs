@@ -1,6 +1,7 @@
 //! Taking over what was merged.
 
 use std::fs;
+use std::path::Path;
 
 use orchestrator_git::{Forwarded, GitError};
 
@@ -25,6 +26,36 @@ async fn a_clean_checkout_is_taken_along() {
         git(&world.repo, ["rev-parse", "orchestrator/r"])
     );
     assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::AlreadyThere);
+}
+
+#[tokio::test]
+async fn a_sparse_checkout_is_taken_along_and_stays_sparse() {
+    let prepare = |repo: &Path| {
+        write(repo, "big/one", "1\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "big"]);
+        git(repo, ["sparse-checkout", "set", "src"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let files = [("src/a.rs", "merged\n"), ("big/one", "changed\n"), ("big/two", "2\n")];
+    let sealed = world.work(&task("t"), 1, &files).await;
+    world.merge(&task("t"), 1, &sealed).await;
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"merged\n");
+    assert!(!world.repo.join("big").exists());
+    assert_eq!(git(&world.repo, ["status", "--porcelain"]), "");
+}
+
+#[tokio::test]
+async fn a_checkout_whose_git_directory_lies_elsewhere_is_taken_along() {
+    let move_it = |repo: &Path| {
+        git(repo, ["init", "-q", "--separate-git-dir", "../git's own"]);
+    };
+    let world = World::with(move_it, |_| {}).await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "merged\n")]).await;
+    world.merge(&task("t"), 1, &sealed).await;
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"merged\n");
 }
 
 #[tokio::test]
