@@ -92,15 +92,13 @@ impl Board {
                 (Tone::Quiet, format!("passed     {} · {stage}{}", name(task), priced(*cost)))
             }
             EventKind::Rejected { task, token, cost, .. } => {
-                let (stage, cost) = (self.stage(*token), priced(*cost));
-                let again = "goes back with the feedback";
-                (Tone::Warn, format!("rejected   {} · {stage}{cost}: {again}", name(task)))
+                let on = format!("{} · {}{}", name(task), self.stage(*token), priced(*cost));
+                (Tone::Warn, format!("rejected   {on}: goes back with the feedback"))
             }
             EventKind::Suspended { task, token, until, .. } => {
                 let wait = span(orchestrator_core::millis(until.since(at)));
                 let stage = self.stage(*token);
-                let text = format!("waits      {} · {stage}: asked again in {wait}", name(task));
-                (Tone::Quiet, text)
+                (Tone::Quiet, format!("waits      {} · {stage}: asked again in {wait}", name(task)))
             }
             EventKind::Interrupted { task, token, reason, until, .. } => {
                 let stage = self.stage(*token);
@@ -132,6 +130,7 @@ impl Board {
             | EventKind::MergeIntended { .. }
             | EventKind::RunCreated { .. }
             | EventKind::PlanAdded { .. }
+            | EventKind::PlanPruned { .. }
             | EventKind::PoolLimited { .. }
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
@@ -179,6 +178,7 @@ fn about_run(event: &Event) -> Option<(Tone, String)> {
             (Tone::Plain, format!("run `{}` begins", harmless(run.as_str(), ID_CHARS_MAX)))
         }
         EventKind::PlanAdded { tasks, .. } => (Tone::Plain, format!("plan of {tasks} tasks added")),
+        EventKind::PlanPruned { .. } => (Tone::Plain, "a finished plan is pruned".to_owned()),
         EventKind::DriverOpened { owner, .. } => {
             (Tone::Plain, format!("driven by process {}", owner.pid))
         }

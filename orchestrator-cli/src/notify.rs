@@ -157,6 +157,7 @@ fn notice(stored: &StoredEvent) -> Option<Notice> {
         | EventKind::PoolClosed { .. }
         | EventKind::PoolOpened { .. }
         | EventKind::PoolBounded { .. }
+        | EventKind::PlanPruned { .. }
         | EventKind::PilotSet { .. }
         | EventKind::BudgetSet { .. }
         | EventKind::DriverOpened { .. }

@@ -88,6 +88,7 @@ impl Spans {
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
             | EventKind::PoolBounded { .. }
+            | EventKind::PlanPruned { .. }
             | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }

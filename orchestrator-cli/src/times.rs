@@ -224,6 +224,7 @@ impl<'a> Sweep<'a> {
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
             | EventKind::PoolBounded { .. }
+            | EventKind::PlanPruned { .. }
             | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::Stopping { .. }

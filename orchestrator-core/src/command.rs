@@ -194,6 +194,14 @@ pub enum Command {
         /// Who.
         actor: String,
     },
+    /// Forgets of each plan that is over what only tasks need that still run: prompts, inputs,
+    /// dependencies, verify commands. A plan is over when all of its tasks are done or cancelled, nothing
+    /// unfinished waits for a cancelled one, and what it depends on in other plans is done or pruned.
+    ///
+    /// The records stay, so that later plans can depend on such tasks, and so does the plan's text in
+    /// the store, for the log names it; it is no longer loaded. The tasks cannot be retried, resolved
+    /// or edited any more ([`Refusal::Pruned`]).
+    Prune,
     /// Says that the run is over, parked or failed, when it is.
     Settle,
 }
@@ -397,6 +405,9 @@ pub enum Refusal {
     /// The run has no such task.
     #[error("the run has no task `{0}`")]
     UnknownTask(TaskId),
+    /// The task's plan was over, and was pruned.
+    #[error("task `{0}` is finished and its plan pruned: add another task for what is still to do")]
+    Pruned(TaskId),
     /// The task is in a phase where this makes no sense.
     #[error("task `{task}` is {phase}: {remedy}")]
     WrongPhase {

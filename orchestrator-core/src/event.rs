@@ -56,6 +56,13 @@ pub enum EventKind<T = TaskId> {
         /// How many tasks it has.
         tasks: u32,
     },
+    /// A plan that was over was pruned.
+    PlanPruned {
+        /// Its address.
+        plan: BlobHash,
+        /// The address of what is left of it.
+        left: BlobHash,
+    },
     /// A pool got this limit.
     PoolLimited {
         /// The pool.
@@ -218,6 +225,9 @@ pub enum EventKind<T = TaskId> {
         task: T,
         /// The lease it named.
         token: FencingToken,
+        /// The stage it named; what it cost is booked to the pools of this one.
+        #[serde(default)]
+        stage: u8,
         /// Why.
         reason: Stale,
         /// What was booked on top.
@@ -351,7 +361,7 @@ impl<T> EventKind<T> {
                 Interrupted { token, cost, reason, until, session },
                 Stopping { token, reason },
                 Escalated { token, cost, cause, text, kept },
-                ResultRefused { token, reason, cost },
+                ResultRefused { token, stage, reason, cost },
                 Dispatched { token, content },
                 MergeIntended { token, intent },
                 Due {},
@@ -364,6 +374,7 @@ impl<T> EventKind<T> {
             other: [
                 RunCreated { run, rules },
                 PlanAdded { plan, tasks },
+                PlanPruned { plan, left },
                 PoolLimited { pool, limit },
                 PoolClosed { pool, until },
                 PoolOpened { pool },
@@ -404,6 +415,7 @@ impl<T> EventKind<T> {
             | Self::Cancelled { task, .. } => Some(task),
             Self::RunCreated { .. }
             | Self::PlanAdded { .. }
+            | Self::PlanPruned { .. }
             | Self::PoolLimited { .. }
             | Self::PoolClosed { .. }
             | Self::PoolOpened { .. }

@@ -214,6 +214,14 @@ mutants! {
         "what a stopped stage spent is not booked once its task was started again";
     LaterPlanReplacesBudget, "P10", "by reasoning",
         "a plan that comes later raises the budget of the run without a word";
+    PrunedPlanIsNew, "P4", "by reasoning",
+        "a plan that was pruned and is sent again conflicts with what is left of it";
+    PrunedUnderOpenTasks, "P15", "by reasoning",
+        "a cancelled task is pruned though others wait for it, and nobody can take it up again";
+    EscalatedIsPruned, "P15", "by reasoning",
+        "a plan is pruned though a task of it waits for a person";
+    PrunedIsTakenUp, "P16", "by reasoning",
+        "a task whose plan was pruned is tried again without its prompt";
     FlightNeverEnds, "P11", "by reasoning",
         "what is finished still counts as waiting, until nothing new is begun";
     PilotNeverEnds, "P15", "by reasoning",

@@ -10,11 +10,14 @@ use serde::Deserialize;
 use crate::error::corrupt;
 use crate::table::{PLANS, TASKS};
 
-/// What a plan says of its tasks, as far as it is needed here; an edit brings none.
+/// What a plan says of its tasks, as far as it is needed here; an edit brings none, and of a plan that
+/// was pruned what is left lies one level deeper.
 #[derive(Debug, Deserialize)]
 struct Named<'a> {
     #[serde(borrow, default)]
     tasks: Vec<Name<'a>>,
+    #[serde(borrow, default)]
+    plan: Option<Box<Self>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +42,8 @@ pub(crate) fn names(plans: &[Vec<u8>]) -> Option<Vec<Cow<'_, str>>> {
     let mut all = Vec::new();
     for plan in plans {
         let named: Named<'_> = serde_json::from_slice(plan).ok()?;
-        all.extend(named.tasks.into_iter().map(|task| task.id));
+        let left = named.plan.map(|plan| plan.tasks).unwrap_or_default();
+        all.extend(named.tasks.into_iter().chain(left).map(|task| task.id));
     }
     all.sort_unstable();
     Some(all)

@@ -242,6 +242,7 @@ impl Turns {
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
             | EventKind::PoolBounded { .. }
+            | EventKind::PlanPruned { .. }
             | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }

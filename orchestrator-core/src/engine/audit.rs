@@ -1,8 +1,9 @@
 //! Checks the engine against itself: everything computed must equal its computation from scratch.
 
+use super::Engine;
+use super::body::Body;
 use super::index::Used;
 use super::table::{Kind, NONE};
-use super::{Engine, canonical};
 use crate::money::Usd;
 use crate::record::{Counts, PlanRef, Snapshot};
 
@@ -199,13 +200,10 @@ impl Engine {
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
         let run = self.run.clone()?;
-        let body = |entry: &PlanRef| match self.amendments.get(&entry.blob) {
-            Some(spec) => super::edit::canonical(spec),
-            None => self.plans.get(&entry.blob).map(|plan| canonical(plan)).unwrap_or_default(),
-        };
+        let body = |entry: &PlanRef| self.bodies.get(&entry.blob).map(Body::canonical);
         Some(Snapshot {
             seq: self.seq,
-            plans: run.plans.iter().map(body).collect(),
+            plans: run.plans.iter().map(|entry| body(entry).unwrap_or_default()).collect(),
             run,
             tasks: self.tasks().collect(),
             pools: self.pools.values().cloned().collect(),

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Engine;
+use super::body::Body;
 use super::draft::Draft;
+use super::specs::Specs;
 use super::table::{Saved, Table};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::EventKind;
-use crate::id::{CommandId, FencingToken, OwnerId, PoolName, Seq};
+use crate::id::{BlobHash, CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::plan::Links;
@@ -44,6 +46,8 @@ pub(super) enum Undo {
     Tasks(usize),
     /// What an earlier edit had made of a task.
     Spec(u32, Option<Arc<TaskSpec>>),
+    /// What was known before a plan was pruned.
+    Pruned(Box<Specs>, Option<(BlobHash, Body)>),
 }
 
 /// What of a run changes with each event.
@@ -83,6 +87,10 @@ impl Sums {
 }
 
 impl Batch {
+    pub(super) const fn is_open(&self) -> bool {
+        self.is_open
+    }
+
     /// Notes how a task was before a change.
     pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
         if self.is_open {
@@ -143,10 +151,10 @@ impl Engine {
         for event in &draft.events[before.0..] {
             match (&event.kind, command) {
                 (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
-                    self.plans.insert(hash.clone(), Arc::clone(plan));
+                    self.bodies.insert(hash.clone(), Body::Plan(Arc::clone(plan)));
                 }
                 (EventKind::Edited { spec: hash, .. }, Command::Edit { spec, .. }) => {
-                    self.amendments.insert(hash.clone(), Arc::clone(spec));
+                    self.bodies.insert(hash.clone(), Body::Amendment(Arc::clone(spec)));
                 }
                 _ => {}
             }
@@ -223,6 +231,7 @@ impl Engine {
                         self.rank();
                     }
                 }
+                Undo::Pruned(specs, body) => self.unprune(*specs, body),
             }
         }
         self.batch.undo = undo;
@@ -256,8 +265,8 @@ impl Engine {
                 Undo::Owner(id, _) => {
                     owners.insert(id);
                 }
-                // A specification is no record.
-                Undo::Spec(..) => {}
+                // What the plans say is no record.
+                Undo::Spec(..) | Undo::Pruned(..) => {}
                 Undo::Tasks(first) => {
                     let all = *first..self.table.len();
                     tasks.extend(all.filter_map(|place| u32::try_from(place).ok()));

@@ -3,50 +3,18 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::Engine;
 use super::batch::Undo;
+use super::body::{Body, edit_text};
 use super::draft::Draft;
 use super::evolve::reopen;
 use super::table::Kind;
 use crate::command::Refusal;
 use crate::event::EventKind;
 use crate::id::{BlobHash, PoolName, TaskId, TaskNo};
-use crate::plan::{Plan, PlanFault};
+use crate::plan::PlanFault;
 use crate::record::PlanRef;
 use crate::task::TaskSpec;
-
-/// What a store keeps of an edit, in a place of its own among the plans.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Amendment {
-    /// What the task is from then on.
-    pub(super) amends: Arc<TaskSpec>,
-}
-
-/// What one entry of a run's plans is.
-#[derive(Debug)]
-pub(super) enum Body {
-    Plan(Arc<Plan>),
-    Amendment(Arc<TaskSpec>),
-}
-
-impl Body {
-    /// Reads an entry as a store has it.
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        match serde_json::from_slice::<Amendment>(bytes) {
-            Ok(Amendment { amends }) => Ok(Self::Amendment(amends)),
-            Err(_) => serde_json::from_slice(bytes).map(|plan| Self::Plan(Arc::new(plan))),
-        }
-    }
-}
-
-/// The form of an edit that its address is taken of.
-pub(super) fn canonical(spec: &TaskSpec) -> Vec<u8> {
-    let amendment = Amendment { amends: Arc::new(spec.clone()) };
-    serde_json::to_vec(&amendment).expect("a specification holds nothing that JSON cannot say")
-}
 
 impl Engine {
     pub(super) fn decide_edit(
@@ -56,8 +24,8 @@ impl Engine {
         actor: String,
         reason: String,
     ) -> Result<(), Refusal> {
-        let task = self.number(&spec.id).ok_or_else(|| Refusal::UnknownTask(spec.id.clone()))?;
-        let (old, view) = (self.specs.spec(task.0), self.table.view(task.0));
+        let (task, view) = self.known(&spec.id)?;
+        let old = self.specs.spec(task.0);
         if view.detail().intent.is_some() {
             return Err(Refusal::MergeInDoubt(spec.id.clone()));
         }
@@ -83,7 +51,7 @@ impl Engine {
         if old == spec {
             return Ok(());
         }
-        let bytes = canonical(spec);
+        let bytes = edit_text(spec);
         let spec = BlobHash::of(&bytes);
         draft.push(EventKind::Edited { task, spec, actor, reason });
         draft.blobs.push(bytes);
@@ -115,9 +83,10 @@ impl Engine {
     }
 
     pub(super) fn apply_edited(&mut self, task: TaskNo, spec: &BlobHash) {
-        if let Some(body) = self.amendments.get(spec).cloned()
+        if let Some(Body::Amendment(body)) = self.bodies.get(spec).cloned()
             && self.has(task)
             && self.specs.id(task.0) == &body.id
+            && !self.specs.is_pruned(task.0)
         {
             let before = self.specs.amended(task.0);
             let waits_for_others = self.specs.spec(task.0).depends_on != body.depends_on;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Engine;
 use super::batch::Undo;
+use super::body::Body;
 use super::draft::Happening;
 use super::growth::LIMIT_DEFAULT;
 use super::table::{Row, Saved};
@@ -51,6 +52,7 @@ impl Engine {
         match kind {
             EventKind::RunCreated { .. } => {}
             EventKind::PlanAdded { plan, tasks } => self.apply_plan(at, plan, *tasks),
+            EventKind::PlanPruned { plan, .. } => self.apply_pruned(plan),
             EventKind::PoolLimited { pool, limit } => {
                 self.change_pool(pool, |record| record.limit = *limit);
             }
@@ -76,13 +78,15 @@ impl Engine {
                     if is_on(Mutant::LostLeaseIsFreeAtOnce) {
                         row.open();
                     } else {
+                        row.hear_again();
                         row.stop(*reason);
                     }
                 });
             }
-            EventKind::Cancelling { task, .. } => {
-                self.change(*task, at, |row, _| row.stop(Interruption::Cancelled));
-            }
+            EventKind::Cancelling { task, .. } => self.change(*task, at, |row, _| {
+                row.hear_again();
+                row.stop(Interruption::Cancelled);
+            }),
             EventKind::ResultRefused { .. } => self.apply_refused(kind),
             EventKind::Dispatched { task, content, .. } => {
                 self.touch(*task, |row| row.detail_mut().content = Some(content.clone()));
@@ -117,7 +121,7 @@ impl Engine {
     }
 
     fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash, tasks: u32) {
-        if let Some(body) = self.plans.get(plan).cloned() {
+        if let Some(Body::Plan(body)) = self.bodies.get(plan).cloned() {
             self.add_tasks(&body, at);
         }
         self.change_run(|run| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::batch::Undo;
-use crate::id::PoolName;
+use crate::id::{BlobHash, PoolName};
 use crate::pipeline::{AGENTS, GATES, VERIFY};
 use crate::plan::{Links, Plan};
 use crate::policy::TaskGraph;
@@ -24,7 +24,7 @@ impl Engine {
     pub(super) fn add_tasks(&mut self, plan: &Arc<Plan>, at: Timestamp) {
         self.batch.changed(Undo::Tasks(self.table.len()));
         let links = self.batch.links.take();
-        let mentioned = self.add_specs(plan, links);
+        let mentioned = self.add_specs(plan, None, links);
         self.table.reserve(plan.tasks.len());
         for _ in &plan.tasks {
             self.table.push(at);
@@ -57,16 +57,18 @@ impl Engine {
         }
     }
 
-    /// Takes in what a plan says of its tasks; gives the pools that they need.
+    /// Takes in what a plan, or what is left of the `pruned` one, says of its tasks; gives the pools
+    /// that they need.
     pub(super) fn add_specs(
         &mut self,
         plan: &Arc<Plan>,
+        pruned: Option<&BlobHash>,
         links: Option<Box<Links>>,
     ) -> BTreeSet<PoolName> {
         let mut mentioned = BTreeSet::new();
         let first = self.specs.len();
         let Self { specs, index, pools, .. } = self;
-        specs.add(plan, links, |pipeline, stage, needs| {
+        specs.add(plan, pruned, links, |pipeline, stage, needs| {
             let spec = stage.and_then(|stage| pipeline.stage(stage));
             mentioned.extend(spec.map(|stage| stage.pool.clone()));
             mentioned.extend(needs.keys().cloned());

@@ -4,7 +4,7 @@
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
 //! `owner` (who drives, and what time does), `evolve` with `steps` (of one task) and `growth` (of the
-//! run), `batch` (several commands as one commit,
+//! run), `prune` (what is over), `batch` (several commands as one commit,
 //! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
 //! back), `ask` (questions), `audit`.
 //!
@@ -14,6 +14,7 @@
 mod ask;
 mod audit;
 mod batch;
+mod body;
 mod claim;
 mod draft;
 mod edit;
@@ -28,6 +29,7 @@ mod money;
 mod order;
 mod owner;
 mod people;
+mod prune;
 mod record;
 mod registry;
 mod report;
@@ -36,13 +38,12 @@ mod specs;
 mod steps;
 mod table;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use self::ask::{Reason, Settlement};
 use self::batch::Batch;
+use self::body::{Bodies, Body, plan_text};
 use self::draft::Draft;
-use self::edit::Body;
 use self::index::Index;
 use self::registry::Registry;
 pub(crate) use self::specs::Specs;
@@ -69,10 +70,8 @@ pub struct Engine {
     table: Table,
     pools: Registry<PoolName, PoolRecord>,
     owners: Registry<OwnerId, OwnerRecord>,
-    /// Plans whose content is known, by their address.
-    plans: BTreeMap<BlobHash, Arc<Plan>>,
-    /// Edits whose content is known, by their address.
-    amendments: BTreeMap<BlobHash, Arc<TaskSpec>>,
+    /// Plans and edits whose content is known.
+    bodies: Bodies,
     index: Index,
     batch: Batch,
 }
@@ -118,8 +117,7 @@ impl Engine {
             table: Table::default(),
             pools: Registry::default(),
             owners: Registry::default(),
-            plans: BTreeMap::new(),
-            amendments: BTreeMap::new(),
+            bodies: Bodies::new(),
             index: Index::default(),
             batch: Batch::default(),
         }
@@ -146,18 +144,19 @@ impl Engine {
                 let (run, plan) = (id.clone(), reference.blob.clone());
                 InvalidSnapshot::Plan { run, plan, why: err.to_string() }
             })?;
-            match body {
-                Body::Plan(plan) => {
-                    engine.add_specs(&plan, None);
-                    engine.plans.insert(reference.blob.clone(), plan);
+            match &body {
+                Body::Plan(plan) => drop(engine.add_specs(plan, None, None)),
+                Body::Pruned(left) => {
+                    drop(engine.add_specs(&left.plan, Some(&left.pruned), None));
                 }
-                Body::Amendment(spec) => {
-                    if let Some(task) = engine.specs.number(&spec.id) {
-                        engine.amend(task, Some(Arc::clone(&spec)));
+                Body::Amendment(spec) => match engine.specs.number(&spec.id) {
+                    Some(task) if !engine.specs.is_pruned(task) => {
+                        engine.amend(task, Some(Arc::clone(spec)));
                     }
-                    engine.amendments.insert(reference.blob.clone(), spec);
-                }
+                    Some(_) | None => {}
+                },
             }
+            engine.bodies.insert(reference.blob.clone(), body);
         }
         let places = engine.specs.len().max(snapshot.tasks.len());
         for (place, number) in (0..places).zip(0_u32..) {
@@ -262,15 +261,18 @@ impl Engine {
             | Command::Pause { .. }
             | Command::Drain { .. }
             | Command::Resume { .. } => self.decide_people(draft, run, command)?,
+            Command::Prune => self.decide_prune(draft, run),
             Command::Settle => self.settling(draft, run),
         }
         Ok(Answer::Done)
     }
 
     fn decide_plan(&self, draft: &mut Draft, run: &RunRecord, plan: &Plan) -> Result<(), Refusal> {
-        let bytes = canonical(plan);
+        let bytes = plan_text(plan);
         let blob = BlobHash::of(&bytes);
-        let is_known = run.plans.iter().any(|known| known.blob == blob);
+        let is_pruned = self.specs.pruned().any(|known| *known == blob);
+        let is_pruned = is_pruned && !is_on(Mutant::PrunedPlanIsNew);
+        let is_known = is_pruned || run.plans.iter().any(|known| known.blob == blob);
         if is_known && !is_on(Mutant::PlanConflictsWithItself) {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(());
@@ -306,26 +308,24 @@ impl Engine {
 
     /// Makes a plan's content known, so that the event that adds it can be applied.
     pub fn offer(&mut self, plan: Arc<Plan>) {
-        self.plans.insert(BlobHash::of(&canonical(&plan)), plan);
+        self.know(Body::Plan(plan));
     }
 
     /// Makes an edit's content known, so that the event that makes it can be applied.
     pub fn offer_edit(&mut self, spec: Arc<TaskSpec>) {
-        self.amendments.insert(BlobHash::of(&edit::canonical(&spec)), spec);
+        self.know(Body::Amendment(spec));
     }
 
     /// Makes the content of an entry of [`Snapshot::plans`] known, whatever it is; one that is
     /// neither a plan nor an edit is left alone.
     pub fn offer_entry(&mut self, bytes: &[u8]) {
-        match Body::read(bytes) {
-            Ok(Body::Plan(plan)) => {
-                self.plans.insert(BlobHash::of(bytes), plan);
-            }
-            Ok(Body::Amendment(spec)) => {
-                self.amendments.insert(BlobHash::of(bytes), spec);
-            }
-            Err(_) => {}
+        if let Ok(body) = Body::read(bytes) {
+            self.bodies.insert(BlobHash::of(bytes), body);
         }
+    }
+
+    fn know(&mut self, body: Body) {
+        self.bodies.insert(BlobHash::of(&body.canonical()), body);
     }
 
     /// The event as a log has it.
@@ -333,9 +333,4 @@ impl Engine {
         let name = |task: TaskNo| self.specs.id(task.0).clone();
         Event { at: event.at, kind: event.kind.named(name) }
     }
-}
-
-/// The form of a plan that its address is taken of.
-fn canonical(plan: &Plan) -> Vec<u8> {
-    serde_json::to_vec(plan).expect("a plan holds nothing that JSON cannot say")
 }

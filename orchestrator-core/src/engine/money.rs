@@ -106,11 +106,13 @@ impl Engine {
     }
 
     /// Books what a stage of a task cost to the pools that it took permits of.
-    pub(super) fn book_to_pools(&mut self, task: TaskNo, cost: Usd) {
+    pub(super) fn book_to_pools(&mut self, task: TaskNo, stage: u8, cost: Usd) {
         if cost == Usd::ZERO || !self.has(task) || is_on(Mutant::PoolSpendUnbooked) {
             return;
         }
-        let Some(class) = self.class(task.0) else { return };
+        let classes = &self.specs.profile(task.0).classes;
+        let class = classes.get(usize::from(stage)).map(|class| *class as usize);
+        let Some(class) = class.and_then(|class| self.index.classes.get(class)) else { return };
         let has_budget =
             |pool: &u32| self.pools.get(*pool).is_some_and(|record| record.bounds.budget.is_some());
         let pools = class.needs.iter().map(|(pool, _)| *pool).filter(has_budget);

@@ -43,10 +43,9 @@ impl Engine {
                 EventKind::Resolved { task, how: *how, actor, reason }
             }
             Command::Cancel { task, actor, reason } => {
-                match self.cancelling(task, words(actor), words(reason))? {
-                    Some(kind) => kind,
-                    None => return Ok(()),
-                }
+                let kind = self.cancelling(task, words(actor), words(reason))?;
+                kind.into_iter().for_each(|kind| draft.push(kind));
+                return Ok(());
             }
             Command::Edit { spec, actor, reason } => {
                 return self.decide_edit(draft, spec, words(actor), words(reason));
@@ -93,6 +92,7 @@ impl Engine {
             | Command::Supersede { .. }
             | Command::Stopped { .. }
             | Command::Tick
+            | Command::Prune
             | Command::Settle => return Ok(()),
         };
         draft.push(kind);
@@ -146,8 +146,7 @@ impl Engine {
     }
 
     fn can_be_retried(&self, id: &TaskId) -> Result<TaskNo, Refusal> {
-        let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
-        let task = self.table.view(number.0);
+        let (number, task) = self.known(id)?;
         match task.hot().kind() {
             Kind::Cancelled if is_on(Mutant::CancelledIsNeverRetried) => {
                 Err(wrong(id, &task, "it was cancelled"))
@@ -194,8 +193,12 @@ impl Engine {
         Ok((number, task))
     }
 
-    fn known(&self, id: &TaskId) -> Result<(TaskNo, View<'_>), Refusal> {
+    /// The task, if its plan is still there.
+    pub(super) fn known(&self, id: &TaskId) -> Result<(TaskNo, View<'_>), Refusal> {
         let number = self.number(id).ok_or_else(|| Refusal::UnknownTask(id.clone()))?;
+        if self.specs.is_pruned(number.0) && !is_on(Mutant::PrunedIsTakenUp) {
+            return Err(Refusal::Pruned(id.clone()));
+        }
         Ok((number, self.table.view(number.0)))
     }
 }

@@ -446,8 +446,8 @@ fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale)
         let booked = booked_without(task, report.token);
         let booked = booked.filter(|_| !is_on(Mutant::LateSpendUnbooked));
         let cost = booked.map_or(Usd::ZERO, |booked| seen.minus(booked));
-        let (task, token) = (report.task, report.token);
-        draft.push(EventKind::ResultRefused { task, token, reason, cost });
+        let (task, token, stage) = (report.task, report.token, report.stage);
+        draft.push(EventKind::ResultRefused { task, token, stage, reason, cost });
     }
     Answer::Refused(reason)
 }

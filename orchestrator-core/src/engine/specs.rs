@@ -7,14 +7,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use serde_json::Map;
 
+use super::body::Pruned;
 use super::order::order;
 use super::table::Hot;
-use crate::id::{PipelineName, PoolName, TaskId};
+use crate::id::{BlobHash, PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
@@ -57,6 +60,8 @@ struct Part {
     /// The number of its first task.
     first: u32,
     edges: u32,
+    /// The address that it had, where this is what is left of it.
+    pruned: Option<BlobHash>,
 }
 
 /// What many tasks have in common.
@@ -287,7 +292,7 @@ impl Specs {
     }
 
     /// How many dependents of a task came with its own plan, and where they begin.
-    fn own_dependents(&self, task: u32) -> std::ops::Range<usize> {
+    fn own_dependents(&self, task: u32) -> Range<usize> {
         let at = |place: usize| self.begins.get(place).map_or(self.edges.len(), |at| *at as usize);
         at(task as usize)..at(task as usize + 1)
     }
@@ -328,9 +333,12 @@ impl Specs {
     /// Adds the tasks of a checked plan, whose dependencies are looked up anew unless they are given;
     /// `class` gives the class of a stage of a pipeline for tasks with these needs, and of the first one
     /// (`None`) for tasks that were never begun.
+    ///
+    /// Of a plan that was `pruned` this is what is left, with its tasks in the order of their numbers.
     pub(crate) fn add(
         &mut self,
         plan: &Arc<Plan>,
+        pruned: Option<&BlobHash>,
         links: Option<Box<Links>>,
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
@@ -338,12 +346,15 @@ impl Specs {
         self.has_budgets |= plan.tasks.iter().any(|task| task.budget.is_some());
         let links = links
             .map_or_else(|| Links::new(plan, &self.hasher, &|id| self.number(id)), |links| *links);
-        let order = order(&weights(plan), &links);
+        let order = match pruned {
+            Some(_) => (0..number(plan.tasks.len())).collect(),
+            None => order(&weights(plan), &links),
+        };
         let mut numbers = vec![0_u32; order.len()];
         for (at, place) in (0_u32..).zip(&order) {
             numbers[*place as usize] = at;
         }
-        self.plans.push(Part { plan: Arc::clone(plan), first, edges });
+        self.plans.push(Part { plan: Arc::clone(plan), first, edges, pruned: pruned.cloned() });
         self.places.extend_from_slice(&order);
         let (begins, ends) = links.renumbered(&order, &numbers).into_parts();
         self.begins.extend(begins.into_iter().map(|begin| begin + edges));
@@ -429,6 +440,56 @@ impl Specs {
         let profile = number(self.profiles.len() - 1);
         self.known_profiles.insert(key, profile);
         profile
+    }
+
+    /// Whether the task's plan was pruned.
+    pub(super) fn is_pruned(&self, task: u32) -> bool {
+        self.part(task).pruned.is_some()
+    }
+
+    /// The addresses that the pruned plans had.
+    pub(super) fn pruned(&self) -> impl Iterator<Item = &BlobHash> {
+        self.plans.iter().filter_map(|part| part.pruned.as_ref())
+    }
+
+    /// What stays of the plan whose first task this is when it is pruned: what others are counted and
+    /// ranked by, and what late costs are booked by.
+    pub(super) fn remains(&self, first: u32) -> Plan {
+        let plan = &self.part(first).plan;
+        let tasks = (first..first + number(plan.tasks.len())).map(|task| TaskSpec {
+            depends_on: Vec::new(),
+            prompt_template: String::new(),
+            inputs: Map::new(),
+            verify: None,
+            scope: None,
+            metadata: Map::new(),
+            ..self.spec(task).clone()
+        });
+        Plan { tasks: tasks.collect(), pipelines: plan.pipelines.clone(), ..Plan::default() }
+    }
+
+    /// Puts what is left of it in the place of the plan whose first task this is; gives its tasks.
+    pub(super) fn prune(&mut self, first: u32, left: &Pruned) -> Range<u32> {
+        let tasks = first..first + number(left.plan.tasks.len());
+        let at = self.plans.partition_point(|part| part.first <= first) - 1;
+        let gone = self.own_dependents(first).start..self.own_dependents(tasks.end - 1).end;
+        let count = number(gone.len());
+        self.begins[first as usize..tasks.end as usize].fill(number(gone.start));
+        self.begins[tasks.end as usize..].iter_mut().for_each(|begin| *begin -= count);
+        self.plans[at + 1..].iter_mut().for_each(|part| part.edges -= count);
+        self.edges.drain(gone);
+        self.later.retain(|_, dependents| {
+            dependents.retain(|task| !tasks.contains(task));
+            !dependents.is_empty()
+        });
+        self.amended.retain(|task, _| !tasks.contains(task));
+        self.rewired.retain(|task| !tasks.contains(task));
+        for (place, task) in (0..).zip(tasks.clone()) {
+            self.places[task as usize] = place;
+        }
+        self.plans[at].plan = Arc::clone(&left.plan);
+        self.plans[at].pruned = Some(left.pruned.clone());
+        tasks
     }
 
     /// Takes out the last plan.

@@ -139,6 +139,7 @@ impl Engine {
             return;
         };
         self.end_lease(*task, at, *cost, |row, _| {
+            row.hear_again();
             let detail = row.detail_mut();
             let is_counted = !matches!(
                 reason,
@@ -186,9 +187,9 @@ impl Engine {
     }
 
     pub(super) fn apply_refused(&mut self, kind: &EventKind<TaskNo>) {
-        let EventKind::ResultRefused { task, token, cost, .. } = kind else { return };
+        let EventKind::ResultRefused { task, token, stage, cost, .. } = kind else { return };
         self.change_sums(|run| run.spent = run.spent.plus(*cost));
-        self.book_to_pools(*task, *cost);
+        self.book_to_pools(*task, *stage, *cost);
         self.touch(*task, |row| {
             row.spend(*cost);
             let detail = row.detail_mut();
@@ -260,7 +261,9 @@ impl Engine {
         change: impl FnOnce(&mut Row<'_>, &Context),
     ) {
         let mut reserved = Usd::ZERO;
-        self.book_to_pools(task, cost);
+        if self.has(task) {
+            self.book_to_pools(task, self.table.hot(task.0).stage(), cost);
+        }
         self.change(task, at, |row, cx| {
             if let Some(hold) = row.hold() {
                 reserved = hold.reserved;

@@ -88,6 +88,11 @@ impl Kind {
         matches!(self, Self::Done | Self::Escalated | Self::Cancelled)
     }
 
+    /// Whether it is neither to be worked on nor waited for.
+    pub(super) const fn is_finished(self) -> bool {
+        matches!(self, Self::Done | Self::Cancelled)
+    }
+
     /// Whether what depends on a task in this phase cannot run.
     pub(super) const fn is_dead_end(self) -> bool {
         matches!(self, Self::Escalated | Self::Cancelled)
@@ -505,6 +510,17 @@ impl Row<'_> {
         {
             lease.why = why;
             self.hot.kind = Kind::Stopping;
+        }
+    }
+
+    /// A live lease ends without its result: what was refused under it said nothing of what it spends,
+    /// and what is said from now on is heard.
+    pub(super) fn hear_again(&mut self) {
+        let before = FencingToken(self.cold.last_token.0.saturating_sub(1));
+        if self.hot.kind == Kind::Leased {
+            self.set_back(|detail| {
+                detail.refused = detail.refused.map(|refused| refused.min(before));
+            });
         }
     }
 

@@ -104,7 +104,7 @@ impl Drawn {
 fn named_ranks(policy: &dyn SchedulingPolicy, tasks: &[TaskSpec]) -> BTreeMap<TaskId, u64> {
     let plan = Arc::new(Plan { tasks: tasks.to_vec(), ..Plan::default() });
     let mut specs = Specs::default();
-    specs.add(&plan, None, |_, _, _| 0);
+    specs.add(&plan, None, None, |_, _, _| 0);
     let ranks = policy.ranks(&TaskGraph::new(&specs));
     let rank = |id: &TaskId| ranks.get(specs.number(id)? as usize).copied();
     tasks.iter().map(|spec| (spec.id.clone(), rank(&spec.id).unwrap_or(0))).collect()

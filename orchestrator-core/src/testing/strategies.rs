@@ -142,6 +142,7 @@ fn of_people(tasks_max: u8) -> impl Strategy<Value = Command> {
 fn of_the_run() -> impl Strategy<Value = Command> {
     let limited = select(vec![AGENTS, GPU, "unheard-of"]);
     prop_oneof![
+        Just(Command::Prune),
         Just(Command::Settle),
         Just(Command::Tick),
         Just(Command::Pause { actor: words().0, reason: words().1 }),

@@ -4,6 +4,7 @@
 mod edits;
 mod held;
 mod pipelines;
+mod prune;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use orchestrator_core::{
     AGENTS, Answer, Cause, Command, CommandId, Cost, EventKind, Interruption, Outcome, ParkReason,
-    Plan, PlanFault, PoolBounds, PoolName, Reason, Refusal, RunState, TaskSpec, Timestamp, Usd,
+    Plan, PlanFault, PoolBounds, PoolName, Reason, Refusal, RunState, StageReport, Stale, TaskSpec,
+    Timestamp, Usd,
 };
 
 use crate::world::{World, id, interrupted, plan, rejected};
@@ -149,6 +150,41 @@ fn p10_what_a_stopped_lease_really_cost_is_booked_also_when_its_task_was_started
     let snapshot = world.engine.snapshot().unwrap();
     let restored = orchestrator_core::Engine::restore(&snapshot).unwrap();
     assert_eq!(restored.snapshot(), Some(snapshot));
+}
+
+#[test]
+fn p10_what_becomes_known_late_is_booked_to_the_pools_of_the_stage_that_cost_it() {
+    let mut plan = plan(&[("a", &[])]);
+    let bounds = PoolBounds { budget: Some(Usd::dollars(100)), in_flight_max: None };
+    plan.pool_bounds.insert(pool(AGENTS), bounds);
+    let mut world = World::new(plan);
+    let first = world.claim().unwrap();
+    world.open(1, Some(crate::world::owner(1).id));
+    world.tell(&Command::Stopped { task: first.number, token: first.token });
+    while let Some(grant) = world.claim() {
+        world.report(&grant, Outcome::Passed);
+    }
+    let spent = |world: &World| {
+        let agents = world.engine.pools().find(|pool| pool.name.as_str() == AGENTS);
+        agents.unwrap().spent
+    };
+    assert_eq!(spent(&world), first.cap);
+    costs(&mut world, &first, Outcome::Passed, first.cap.plus(Usd(7)));
+    assert_eq!(spent(&world), first.cap.plus(Usd(7)), "the task is done, and at no stage any more");
+}
+
+#[test]
+fn p2_a_result_that_was_refused_under_a_live_lease_does_not_hide_what_it_spends_after_that() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let grant = world.claim().unwrap();
+    let other = |report: &mut StageReport| report.stage = 3;
+    let answer = world.report_with(&grant, Outcome::Passed, other);
+    assert_eq!(answer, Answer::Refused(Stale::OtherStage));
+    world.open(1, Some(crate::world::owner(1).id));
+    world.tell(&Command::Stopped { task: grant.number, token: grant.token });
+    costs(&mut world, &grant, Outcome::Passed, grant.cap.plus(Usd(7)));
+    costs(&mut world, &grant, Outcome::Passed, grant.cap.plus(Usd(7)));
+    assert_eq!(world.engine.run().unwrap().spent, grant.cap.plus(Usd(7)), "once");
 }
 
 #[test]

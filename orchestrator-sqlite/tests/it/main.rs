@@ -14,6 +14,7 @@ mod logs;
 mod mending;
 mod owners;
 mod processes;
+mod pruned;
 mod shell;
 mod simulation;
 mod support;

@@ -372,6 +372,7 @@ fn stage_events() -> Vec<EventKind> {
         EventKind::ResultRefused {
             task: task(),
             token,
+            stage: 1,
             reason: Stale::OtherToken { current: FencingToken(13) },
             cost,
         },
@@ -418,6 +419,7 @@ fn run_events() -> Vec<EventKind> {
     vec![
         EventKind::RunCreated { run: run_id("r"), rules: RetryRules::default() },
         EventKind::PlanAdded { plan: BlobHash::of(b"{}"), tasks: 3 },
+        EventKind::PlanPruned { plan: BlobHash::of(b"{}"), left: BlobHash::of(b"[]") },
         EventKind::PoolLimited { pool: pool_name("agents"), limit: 4 },
         EventKind::PoolClosed { pool: pool_name("agents"), until: Timestamp(9) },
         EventKind::PoolOpened { pool: pool_name("agents") },

@@ -11,7 +11,9 @@ use crate::lease::Lease;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Interruption, MergeIntent, Outcome, Restart, TEXT_BYTES_MAX, head_and_tail};
 use crate::pipeline::{StageKind, StageSpec};
-use crate::record::{Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, Wait};
+use crate::record::{
+    Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, TaskRecord, Wait,
+};
 use crate::retry::signature;
 use crate::time::Timestamp;
 
@@ -96,7 +98,7 @@ impl Model {
         task.spent = task.spent.plus(more);
         let run = self.run_mut();
         run.spent = run.spent.plus(more);
-        self.book_to_pools(place, more);
+        self.book_to_pools(place, report.stage, more);
     }
 
     fn ended(&mut self, now: Timestamp, place: usize, lease: &Lease, report: &StageReport) {
@@ -146,7 +148,7 @@ impl Model {
     /// P10: the reservation is given back once, and what was spent is booked once.
     fn book(&mut self, place: usize, lease: &Lease, cost: Usd) {
         self.tasks[place].spent = self.tasks[place].spent.plus(cost);
-        self.book_to_pools(place, cost);
+        self.book_to_pools(place, self.tasks[place].stage, cost);
         let run = self.run_mut();
         run.reserved = run.reserved.minus(lease.reserved);
         run.spent = run.spent.plus(cost);
@@ -255,6 +257,7 @@ impl Model {
         ) {
             until = now;
         }
+        hear_again(task);
         task.interruptions += u32::from(is_counted);
         task.settled = cost;
         task.session = report.session.clone().or_else(|| task.session.take());
@@ -490,10 +493,20 @@ impl Model {
             if let Phase::Leased(lease) = &task.phase
                 && which(lease)
             {
-                task.phase = Phase::Stopping { lease: lease.clone(), why };
+                let lease = lease.clone();
+                hear_again(task);
+                task.phase = Phase::Stopping { lease, why };
                 task.since = now;
             }
         }
+    }
+}
+
+/// What was refused under a live lease says nothing of what it spent when it ended without a result.
+pub(super) fn hear_again(task: &mut TaskRecord) {
+    let is_live = matches!(task.phase, Phase::Leased(_));
+    if is_live && task.refused == Some(task.last_token) {
+        task.refused = Some(FencingToken(task.last_token.0 - 1));
     }
 }
 

@@ -10,6 +10,7 @@ mod ends;
 mod fairness;
 mod money;
 mod people;
+mod prune;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
@@ -43,6 +44,10 @@ pub struct Model {
     plans: Vec<Arc<Plan>>,
     /// What tasks were made by edits, in order.
     edits: Vec<Arc<TaskSpec>>,
+    /// The tasks of the plans that were pruned, by the address that each had.
+    pruned: BTreeMap<BlobHash, Vec<TaskId>>,
+    /// The addresses of what is left of them.
+    left: BTreeSet<BlobHash>,
     pools: BTreeMap<PoolName, PoolRecord>,
     /// Supervisors that do not renew their leases.
     held: BTreeSet<OwnerId>,
@@ -63,11 +68,18 @@ impl Model {
             specs: Vec::new(),
             plans: Vec::new(),
             edits: Vec::new(),
+            pruned: BTreeMap::new(),
+            left: BTreeSet::new(),
             pools: BTreeMap::new(),
             held: BTreeSet::new(),
             ranks: Vec::new(),
             numbers: Vec::new(),
         }
+    }
+
+    /// The plans as they were added.
+    pub(in crate::testing) fn plans(&self) -> &[Arc<Plan>] {
+        &self.plans
     }
 
     /// Carries out a command that the engine has answered; from the engine come the tasks' names and
@@ -156,6 +168,9 @@ impl Model {
         if self.run.is_none() {
             return Err(Refusal::NoRun(self.id.clone()));
         }
+        if let Some(task) = self.taken_up(command) {
+            return Err(Refusal::Pruned(task));
+        }
         let now = self.time(now);
         let before = self.clone();
         let answer = match command {
@@ -201,6 +216,10 @@ impl Model {
                 self.rank(policy);
                 answer
             }
+            Command::Prune => {
+                self.prune();
+                Ok(Answer::Done)
+            }
             Command::Settle => {
                 self.settle(now);
                 Ok(Answer::Done)
@@ -245,7 +264,8 @@ impl Model {
 
     fn add(&mut self, now: Timestamp, plan: &Arc<Plan>, policy: &dyn SchedulingPolicy) -> Given {
         let blob = BlobHash::of(&serde_json::to_vec(&**plan).unwrap_or_default());
-        if self.run_mut().plans.iter().any(|known| known.blob == blob) {
+        let is_known = self.run_mut().plans.iter().any(|known| known.blob == blob);
+        if is_known || self.pruned.contains_key(&blob) {
             return Ok(Answer::Done);
         }
         let mut faults = plan.check(&|id| self.place(id).is_some());
@@ -282,7 +302,7 @@ impl Model {
     fn rank(&mut self, policy: &dyn SchedulingPolicy) {
         let mut specs = Specs::default();
         for plan in &self.plans {
-            specs.add(plan, None, |_, _, _| 0);
+            specs.add(plan, None, None, |_, _, _| 0);
         }
         for edit in &self.edits {
             if let Some(number) = specs.number(&edit.id) {

@@ -86,8 +86,10 @@ impl Model {
     }
 
     /// Books what a stage of the task cost to the pools with a budget that it takes permits of.
-    pub(super) fn book_to_pools(&mut self, place: usize, cost: Usd) {
-        let takes = |pool: &&PoolName| self.needs(place, pool) > 0;
+    pub(super) fn book_to_pools(&mut self, place: usize, stage: u8, cost: Usd) {
+        let Some(stage) = self.specs[place].1.stage(stage) else { return };
+        let needs = &self.specs[place].0.needs;
+        let takes = |pool: &&PoolName| stage.pool == **pool || needs.contains_key(*pool);
         let pools: Vec<PoolName> = self.pools.keys().filter(takes).cloned().collect();
         for pool in pools {
             let record = self.pool(&pool);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::claim::held;
+use super::ends::hear_again;
 use super::{Given, Model};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Resolution;
@@ -90,6 +91,7 @@ impl Model {
             | Command::Stopped { .. }
             | Command::Edit { .. }
             | Command::Tick
+            | Command::Prune
             | Command::Settle => Ok(Answer::Done),
         }
     }
@@ -220,6 +222,7 @@ impl Model {
             Phase::Stopping { why: Interruption::Cancelled, .. } => {}
             Phase::Leased(lease) | Phase::Stopping { lease, .. } => {
                 let why = Interruption::Cancelled;
+                hear_again(&mut self.tasks[place]);
                 self.tasks[place].phase = Phase::Stopping { lease, why };
                 self.tasks[place].since = now;
             }

@@ -128,6 +128,7 @@ impl Log {
             | EventKind::PoolClosed { .. }
             | EventKind::PoolOpened { .. }
             | EventKind::PoolBounded { .. }
+            | EventKind::PlanPruned { .. }
             | EventKind::PilotSet { .. }
             | EventKind::BudgetSet { .. }
             | EventKind::DriverOpened { .. }
@@ -222,6 +223,7 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
         | Command::Pause { .. }
         | Command::Drain { .. }
         | Command::Resume { .. }
+        | Command::Prune
         | Command::Settle => return Ok(()),
     };
     let about = about.and_then(|task| after.name(task));

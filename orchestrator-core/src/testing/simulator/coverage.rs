@@ -43,6 +43,7 @@ const OF_RUNS: &[&str] = &[
     "pause",
     "drain",
     "resume",
+    "prune",
     "settle",
 ];
 
@@ -141,6 +142,7 @@ fn told(engine: &Engine, command: &Command) -> (Option<TaskNo>, &'static str) {
         Command::Pause { .. } => (None, "pause"),
         Command::Drain { .. } => (None, "drain"),
         Command::Resume { .. } => (None, "resume"),
+        Command::Prune => (None, "prune"),
         Command::Settle => (None, "settle"),
     }
 }

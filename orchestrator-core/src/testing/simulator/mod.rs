@@ -202,6 +202,7 @@ impl Simulation {
         }
         let mut size = world.steps;
         while size > 0 {
+            let before = world.without.len();
             for first in (0..world.steps).step_by(size as usize) {
                 let mut next = world.clone();
                 next.without.extend(first..(first + size).min(world.steps));
@@ -209,7 +210,10 @@ impl Simulation {
                     smaller(&mut world, &mut found, next);
                 }
             }
-            size /= 2;
+            // What goes last may be what an earlier one was needed for.
+            if size > 1 || world.without.len() == before {
+                size /= 2;
+            }
         }
         Some((world, found))
     }

@@ -21,7 +21,13 @@ impl World {
         let command = self.persons_command();
         // A refusal is an answer too; the check after it shows that it changed nothing.
         drop(self.commit(&command));
-        self.check()
+        self.check()?;
+        if command != Command::Prune {
+            return Ok(());
+        }
+        // What was pruned is still what was added: who sends it again changes nothing.
+        let plans = self.model.plans().to_vec();
+        plans.into_iter().try_for_each(|plan| self.must(&Command::AddPlan { plan }))
     }
 
     pub(super) fn persons_command(&mut self) -> Command {
@@ -55,6 +61,7 @@ impl World {
                 let spec = self.engine.spec(&task).cloned();
                 change.of(&spec.unwrap_or_else(|| TaskSpec::new(task)), &tasks)
             }
+            8 if self.dice.once_in(2) => Command::Prune,
             8 => Command::Drain { reason: ParkReason::Asked },
             _ => Command::Resume { actor },
         }

@@ -112,6 +112,7 @@ impl World {
             Command::Pause { actor: actor.clone(), reason: actor.clone() },
             Command::Drain { reason: ParkReason::Asked },
             Command::Resume { actor },
+            Command::Prune,
             Command::Settle,
         ];
         for command in commands {
