@@ -4,11 +4,13 @@
 //! from outside; its lease lives until they are known to be gone. What is not gone when the driver
 //! stops is left, as a lease that is being stopped, to the driver that comes next.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::warn;
+use tracing::{error, warn};
 
 use super::stage::Stage;
 use super::turns::{Live, Message, Turns};
@@ -20,8 +22,35 @@ use crate::record::Phase;
 
 /// The wait before leftovers that could not be ended are tried again.
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(1);
+/// How long nothing is granted beside what an earlier driver left.
+const INHERITED_WITHIN: Duration = Duration::from_secs(60);
 /// The part of the grace that is left, when a driver stops, to end what was broken off.
 const LAST_GRACE_SHARE: u32 = 8;
+
+/// Leases that an earlier driver left, of which something may still run. Nothing is granted beside
+/// that, unless it cannot be ended: then it holds up its own task only.
+#[derive(Debug, Default)]
+pub(super) struct Inherited {
+    tokens: BTreeSet<FencingToken>,
+    until: Option<Instant>,
+}
+
+impl Inherited {
+    fn add(&mut self, token: FencingToken) {
+        self.tokens.insert(token);
+        self.until = Some(Instant::now() + INHERITED_WITHIN);
+    }
+
+    /// Nothing of a lease runs any more.
+    pub(super) fn ended(&mut self, token: FencingToken) {
+        self.tokens.remove(&token);
+    }
+
+    /// Until when they are waited for, as long as they are.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until.filter(|until| !self.tokens.is_empty() && Instant::now() < *until)
+    }
+}
 
 impl Live {
     /// Asks the stage to end, and says until when it may take.
@@ -52,6 +81,7 @@ impl Turns {
             if is_on(Mutant::LeftoversForgotten) {
                 continue;
             }
+            self.inherited.add(token);
             self.end_lease(task, token);
         }
     }
@@ -61,7 +91,7 @@ impl Turns {
         let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
         let tx = self.tx.clone();
         self.chores.spawn(async move {
-            end_processes(&*host, &run, token).await;
+            end_processes(&host, &run, token).await;
             // A loop that is gone leaves the lease to the next one.
             drop(tx.send(Message::Stopped { task, token }));
         });
@@ -73,7 +103,7 @@ impl Turns {
         let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
         live.abort = self.stages.spawn(async move {
             if !is_on(Mutant::CrashedStageIsFreeAtOnce) {
-                end_processes(&*host, &run, report.token).await;
+                end_processes(&host, &run, report.token).await;
             }
             report
         });
@@ -156,10 +186,20 @@ impl Turns {
     }
 }
 
-/// Returns once nothing of a lease runs any more, however often it takes.
-async fn end_processes(host: &dyn Host, run: &RunId, token: FencingToken) {
-    while let Err(err) = host.end_leftovers(run, token).await {
-        warn!(%token, error = %err.chain(), "processes of a lost lease still run");
+/// Returns once nothing of a lease runs any more, however often it takes, and whatever becomes of the
+/// adapter that is asked.
+async fn end_processes(host: &Arc<dyn Host>, run: &RunId, token: FencingToken) {
+    loop {
+        let (host, run) = (Arc::clone(host), run.clone());
+        let mut ending = JoinSet::new();
+        ending.spawn(async move { host.end_leftovers(&run, token).await });
+        match ending.join_next().await {
+            Some(Ok(Err(err))) => {
+                warn!(%token, error = %err.chain(), "processes of a lost lease still run");
+            }
+            Some(Err(err)) => error!(%token, %err, "the host panicked"),
+            Some(Ok(Ok(_))) | None => return,
+        }
         tokio::time::sleep(LEFTOVERS_RETRY).await;
     }
 }

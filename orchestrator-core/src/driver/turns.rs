@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
 
 use super::capacity::Feed;
+use super::ending::Inherited;
 use super::ledger::{Aim, Ledger, Turn};
 use super::renewals::Renewals;
 use super::stage::Stage;
@@ -86,6 +87,7 @@ pub(super) struct Turns {
     is_behind: bool,
     /// Whether there was room for more work when it was last looked.
     has_room: bool,
+    pub(super) inherited: Inherited,
 }
 
 impl Turns {
@@ -116,6 +118,7 @@ impl Turns {
             has_asked: false,
             is_behind: false,
             has_room: true,
+            inherited: Inherited::default(),
         }
     }
 
@@ -154,7 +157,7 @@ impl Turns {
         commands.extend(self.feed.commands(&self.ledger.engine, self.ledger.now()));
         let has_room = self.has_room().await;
         let winds_up = self.is_stopping() || self.renewals.have_lapsed() || grants_nothing;
-        let aim = match (winds_up, has_room) {
+        let aim = match (winds_up, has_room && self.inherited.until().is_none()) {
             (true, _) => Aim::Winding,
             (false, true) => Aim::Granting,
             (false, false) => Aim::Holding,
@@ -393,6 +396,7 @@ impl Turns {
                 self.pending.push(Command::IntendMerge { task, token, intent });
             }
             Message::Stopped { task, token } => {
+                self.inherited.ended(token);
                 if let Some(task) = self.ledger.engine.number(&task) {
                     self.pending.push(Command::Stopped { task, token });
                 }
@@ -465,6 +469,7 @@ impl Turns {
             wake = wake.min(now + at.since(run_now));
         }
         let deadlines = self.live.values().filter_map(|live| live.deadline);
+        let deadlines = deadlines.chain(self.inherited.until());
         deadlines.fold(wake, Instant::min)
     }
 }

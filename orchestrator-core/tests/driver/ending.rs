@@ -113,6 +113,86 @@ async fn a_stop_is_quick_whatever_stages_and_processes_do_and_leaves_the_lease_t
     assert_eq!(world.host.ended().len(), 1);
 }
 
+/// A world in which a driver ended and left the processes of the run stage of `a`.
+async fn with_leftovers() -> World {
+    let world = World::new(|_| StageEnd::passed());
+    let hanging = Stubborn { host: world.host.clone(), fails: Mutex::new(0), hangs: true };
+    let orchestrator = world.orchestrator_with(|ports| {
+        ports.runner = Arc::new(Deaf::default());
+        ports.host = Arc::new(hanging);
+    });
+    let (stop, driving) = start(orchestrator, plan(&[("a", &[])]));
+    world.committed(|kind| matches!(kind, EventKind::Granted { .. })).await;
+    stop.cancel();
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Stopped);
+    world
+}
+
+fn is_granted(kind: &EventKind, name: &str) -> bool {
+    matches!(kind, EventKind::Granted { task, .. } if task.as_str() == name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn p20_nothing_is_granted_before_what_an_earlier_driver_left_is_ended() {
+    let world = with_leftovers().await;
+    let host = Stubborn { host: world.host.clone(), fails: Mutex::new(3), hangs: false };
+    let orchestrator = world.orchestrator_with(|ports| ports.host = Arc::new(host));
+    let (_stop, driving) = start(orchestrator, plan(&[("b", &[])]));
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed);
+    let events = world.recorder.events();
+    let place = |is_it: &dyn Fn(&EventKind) -> bool| {
+        events.iter().position(|stored| is_it(&stored.event.kind)).unwrap()
+    };
+    let ended = place(&|kind| matches!(kind, EventKind::Interrupted { .. }));
+    assert!(ended < place(&|kind| is_granted(kind, "b")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_ended_holds_up_its_own_task_only() {
+    let world = with_leftovers().await;
+    let hanging = Stubborn { host: world.host.clone(), fails: Mutex::new(0), hangs: true };
+    let orchestrator = world.orchestrator_with(|ports| ports.host = Arc::new(hanging));
+    let (stop, driving) = start(orchestrator, plan(&[("b", &[])]));
+    let granted = world.committed(|kind| is_granted(kind, "b"));
+    tokio::time::timeout(Duration::from_secs(90), granted).await.expect("it is granted");
+    stop.cancel();
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Stopped);
+}
+
+/// A host that panics the first times that it is to end something.
+struct Panicking(VirtualHost, AtomicU32);
+
+#[async_trait]
+impl Host for Panicking {
+    fn reading(&self) -> ClockReading {
+        self.0.reading()
+    }
+
+    fn this_process(&self) -> Owner {
+        self.0.this_process()
+    }
+
+    fn liveness(&self, owner: &Owner) -> Liveness {
+        self.0.liveness(owner)
+    }
+
+    async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
+        assert!(self.1.fetch_add(1, Ordering::Relaxed) > 1, "the host is broken");
+        self.0.end_leftovers(run, token).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_panics_is_asked_again_and_its_lease_is_not_forgotten() {
+    let world = with_leftovers().await;
+    let host = Panicking(world.host.clone(), AtomicU32::new(0));
+    let orchestrator = world.orchestrator_with(|ports| ports.host = Arc::new(host));
+    let (_stop, driving) = start(orchestrator, plan(&[("b", &[])]));
+    let end = tokio::time::timeout(Duration::from_secs(60), driving).await;
+    assert_eq!(end.expect("it ends").unwrap().unwrap(), RunEnd::Completed);
+    assert_eq!(world.target.merged().len(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_same_process_drives_on_after_it_had_to_give_up() {
     for dies_after in 0..30 {
