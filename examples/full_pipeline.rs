@@ -141,9 +141,10 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
         None => preflight::plan(&place.join("tasks.json"))?,
     };
     let pipeline = compose(options, &place, run, &repository, store).await?;
-    let outcome = drive(options, &pipeline, plan, known.is_none()).await;
+    let stop = stop::Stop::listen()?;
+    let outcome = drive(options, &pipeline, plan, known.is_none(), &stop).await;
     let end = outcome.as_ref().ok();
-    pipeline.watchers.close(pipeline.store.as_ref(), &pipeline.run, end).await?;
+    pipeline.watchers.close(pipeline.store.as_ref(), &pipeline.run, end, &stop).await?;
     let end = outcome?;
     ending::tell(options, &place, &pipeline, &end).await
 }
@@ -288,9 +289,9 @@ async fn drive(
     pipeline: &Pipeline,
     plan: Plan,
     is_new: bool,
+    stop: &stop::Stop,
 ) -> anyhow::Result<RunEnd> {
     let Pipeline { orchestrator, runner, reviewer, run, git, .. } = pipeline;
-    let stop = stop::Stop::listen()?;
     if is_new {
         let checking = preflight::check(orchestrator, (runner, reviewer), run, &plan);
         let checked = tokio::select! {

@@ -1,7 +1,7 @@
 //! What can be said on the command line.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Parser, ValueEnum};
 use orchestrator_core::Usd;
@@ -136,33 +136,41 @@ fn usd(text: &str) -> Result<Usd, String> {
     Usd::from_dollars(dollars).ok_or_else(|| "not an amount of dollars".to_owned())
 }
 
+/// A path that means the same wherever one stands.
+pub(crate) fn whole(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 impl Options {
-    /// The command that started this, with `--resume` and whatever else is to be added, for people
+    /// The command that started this, to be given wherever one stands, with `--resume` and whatever else is to be added, for people
     /// to copy.
-    pub(crate) fn again(&self, dir: &std::path::Path, more: &[&str]) -> String {
+    pub(crate) fn again(&self, dir: &Path, more: &[&str]) -> String {
         let mut words: Vec<String> = vec!["cargo run --example full_pipeline --".to_owned()];
         let mut put = |flag: &str, value: &std::ffi::OsStr| {
             words.push(flag.to_owned());
             words.push(orchestrator_cli::shell_word(&value.to_string_lossy()));
         };
-        put("--dir", dir.as_os_str());
+        put("--dir", whole(dir).as_os_str());
         put("--max-concurrent", self.max_concurrent.to_string().as_ref());
         if self.agent == Agent::Claude {
             put("--agent", "claude".as_ref());
-            put("--claude-bin", self.claude_bin.as_os_str());
+            // A bare name is looked for; anything else is a place.
+            let is_name = self.claude_bin.components().count() == 1;
+            let program = if is_name { self.claude_bin.clone() } else { whole(&self.claude_bin) };
+            put("--claude-bin", program.as_os_str());
         }
         if let Some(model) = &self.model {
             put("--model", model.as_ref());
         }
         if let (Some(repo), Some(plan)) = (&self.repo, &self.plan) {
-            put("--repo", repo.as_os_str());
-            put("--plan", plan.as_os_str());
+            put("--repo", whole(repo).as_os_str());
+            put("--plan", whole(plan).as_os_str());
         }
         if let Some(templates) = &self.templates {
-            put("--templates", templates.as_os_str());
+            put("--templates", whole(templates).as_os_str());
         }
         if let Some(account) = &self.account {
-            put("--account", account.as_os_str());
+            put("--account", whole(account).as_os_str());
         }
         if let Some(share) = self.leave {
             put("--leave", share.to_string().as_ref());

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::Args;
 use orchestrator_process::{Confinement, Sandbox, SandboxMode};
 
+use super::options::whole;
+
 /// Of the command line, what is about the sandbox.
 #[derive(Debug, Args)]
 pub(crate) struct InSandbox {
@@ -42,7 +44,7 @@ impl InSandbox {
             SandboxMode::Off => return,
         };
         put("--sandbox", mode.as_ref());
-        self.sandbox_write.iter().for_each(|path| put("--sandbox-write", path.as_os_str()));
+        self.sandbox_write.iter().for_each(|path| put("--sandbox-write", whole(path).as_os_str()));
         self.sandbox_tcp.iter().for_each(|port| put("--sandbox-tcp", port.to_string().as_ref()));
     }
 }

@@ -12,7 +12,9 @@ use orchestrator_cli::{JsonLines, Notifier, Terminal};
 use orchestrator_core::port::{Observer, Store};
 use orchestrator_core::{RunEnd, RunId};
 
+use super::options::whole;
 use super::place::Place;
+use super::stop::Stop;
 
 /// How long the command that tells somebody has at the end; what it was not told, it is by the next
 /// start.
@@ -72,7 +74,7 @@ impl Watching {
             put("--notify", command.as_ref());
         }
         if let Some(path) = &self.events {
-            put("--events", path.as_os_str());
+            put("--events", whole(path).as_os_str());
         }
     }
 }
@@ -90,12 +92,14 @@ impl Watchers {
         Arc::new(all)
     }
 
-    /// Shows and tells what is left of that, once driving has ended.
+    /// Shows and tells what is left of that, once driving has ended; whoever asks twice to stop does
+    /// not wait until somebody was told.
     pub(crate) async fn close(
         &self,
         store: &dyn Store,
         run: &RunId,
         end: Option<&RunEnd>,
+        stop: &Stop,
     ) -> anyhow::Result<()> {
         self.terminal.close();
         if let Some(lines) = &self.lines {
@@ -105,7 +109,11 @@ impl Watchers {
             if let (Some(end), Some((seq, _))) = (end, store.header(run).await?) {
                 notifier.ended(end, seq);
             }
-            notifier.close(PATIENCE).await;
+            tokio::select! {
+                biased;
+                () = stop.asked_twice() => {}
+                () = notifier.close(PATIENCE) => {}
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use orchestrator_core::StoredEvent;
 use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress};
@@ -13,6 +14,8 @@ use serde_json::{Value, json};
 
 /// Lines that may wait to be written; what does not fit is counted, and the count written.
 const BACKLOG: usize = 4_096;
+/// How long the end waits for what is still to be written.
+const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
 /// Writes what happens in a run as JSON, one object a line.
 ///
@@ -43,11 +46,17 @@ impl JsonLines {
         Self { tx: Mutex::new(Some(tx)), thread: Mutex::new(thread), lost: AtomicU64::new(0) }
     }
 
-    /// Writes what is still to be written; waits for a reader that takes it.
+    /// Writes what is still to be written; waits for a reader that takes it, but no longer than a
+    /// moment for one that stands still.
     pub fn close(&self) {
         self.tx.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread {
+        let Some(thread) = thread else { return };
+        let until = Instant::now() + CLOSE_WAIT;
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if thread.is_finished() {
             // A panic of the writer is no reason to end the run differently.
             drop(thread.join());
         }
@@ -108,5 +117,39 @@ impl Observer for JsonLines {
         line["task"] = json!(activity.task);
         line["token"] = json!(activity.token);
         self.send([line]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::mpsc::channel;
+
+    use orchestrator_core::{FencingToken, TaskId};
+
+    use super::*;
+
+    /// A reader that takes nothing as long as somebody holds the other end.
+    struct Stuck(Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // An error says that whoever held it has let go.
+            self.0.recv().map_or(Ok(bytes.len()), |()| Ok(bytes.len()))
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_reader_that_stands_still_does_not_hold_the_end_up() {
+        let (_held, stuck) = channel();
+        let lines = JsonLines::new(Stuck(stuck));
+        let (task, token) = (TaskId::parse("a").unwrap(), FencingToken(1));
+        lines.activity(&Activity { task, token, kind: ActivityKind::Said("on it".to_owned()) });
+        let begun = Instant::now();
+        lines.close();
+        assert!(begun.elapsed() >= CLOSE_WAIT && begun.elapsed() < CLOSE_WAIT * 5);
     }
 }

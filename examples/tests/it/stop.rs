@@ -1,5 +1,8 @@
 //! Ctrl-C, and two starts at once.
 
+use std::fs::File;
+use std::io::Write as _;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -56,6 +59,28 @@ fn p20_asked_twice_it_ends_at_once_and_what_it_left_is_ended_by_the_next_start()
     assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     bench.run(&["--resume"]).assert_code(1);
     assert_outcome(&bench);
+}
+
+#[test]
+fn asked_twice_it_waits_for_nobody_who_watches_and_says_how_to_go_on_from_anywhere() {
+    let bench = Bench::new();
+    let pipe = bench.path("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Full from the beginning, and nobody reads it.
+    let mut full = File::options().read(true).write(true).open(&pipe).unwrap();
+    full.write_all(&[b' '; 64 * 1024]).unwrap();
+    // Told of the question, it does not end.
+    let mut start = bench.start(&["--events", "pipe", "--notify", "sleep 60; true"]);
+    assert!(start.until(|said| said.contains("ESCALATED")));
+    start.signal(Signal::INT);
+    start.until(|said| said.contains("once more"));
+    let asked = Instant::now();
+    start.signal(Signal::INT);
+    let ended = start.wait();
+    assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
+    ended.assert_code(130);
+    let again = format!("--events {}", pipe.display());
+    assert!(ended.stdout.contains(&again), "{}", ended.stdout);
 }
 
 #[test]
