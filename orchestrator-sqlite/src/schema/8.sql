@@ -9,6 +9,23 @@ UPDATE file SET
     former_mark = iif(former_mark = 0, 5651771574092720929, mark),
     by_others = 0;
 
+-- Shells before 3.45 take json_valid(NULL) for false: they called such rows damaged, and left them out
+-- of what they restored.
+ALTER TABLE runs ADD COLUMN new_anchor TEXT CHECK (new_anchor IS NULL OR json_valid(new_anchor));
+ALTER TABLE runs ADD COLUMN new_passed_over TEXT CHECK (new_passed_over IS NULL OR json_valid(new_passed_over));
+ALTER TABLE runs ADD COLUMN new_pilot INTEGER;
+UPDATE runs SET new_anchor = anchor, new_passed_over = passed_over, new_pilot = pilot;
+ALTER TABLE runs DROP COLUMN anchor;
+ALTER TABLE runs DROP COLUMN passed_over;
+ALTER TABLE runs DROP COLUMN pilot;
+ALTER TABLE runs RENAME COLUMN new_anchor TO anchor;
+ALTER TABLE runs RENAME COLUMN new_passed_over TO passed_over;
+ALTER TABLE runs RENAME COLUMN new_pilot TO pilot;
+ALTER TABLE tasks ADD COLUMN new_unheard TEXT CHECK (new_unheard IS NULL OR json_valid(new_unheard));
+UPDATE tasks SET new_unheard = unheard WHERE unheard IS NOT NULL;
+ALTER TABLE tasks DROP COLUMN unheard;
+ALTER TABLE tasks RENAME COLUMN new_unheard TO unheard;
+
 -- Others draw one mark, however many rows they change: the former one must stay that of the file.
 CREATE TRIGGER runs_insert_by_others AFTER INSERT ON runs WHEN (SELECT by_others FROM file) = 0
 BEGIN UPDATE file SET former_mark = mark, mark = (random() & 4611686018427387903) | 4611686018427387904, by_others = 1; END;

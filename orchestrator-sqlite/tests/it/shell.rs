@@ -4,15 +4,17 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orchestrator_core::port::Store as _;
 use orchestrator_core::testing::conformance::samples::task_id;
 use orchestrator_core::testing::{MemoryTarget, Recorder, Scripted, VirtualHost};
 use orchestrator_core::{
     DriverConfig, EventKind, Interruption, Orchestrator, Outcome, Plan, Ports, StageEnd, StageKind,
     TaskSpec, VerifyCommand,
 };
-use orchestrator_sqlite::SqliteStore;
+use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 use tokio_util::sync::CancellationToken;
 
+use crate::mending::whole_run;
 use crate::support::{TempStore, lacks, run};
 
 const PAGE: &str = include_str!("../../../docs/SCHEMA.md");
@@ -119,6 +121,24 @@ async fn leases_attempts_and_all_else_can_be_read_with_the_shell_during_a_run() 
     let after = ask("SELECT last_event, why FROM attempts WHERE task = 'hangs' AND attempt = 2");
     assert_eq!(after.as_deref(), Some("interrupted|shutdown\n"));
     assert!(store.doctor().await.unwrap().faults.is_empty());
+}
+
+/// Whatever the version of the shell: what it says of a sound file, and what it saves of one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shell_finds_a_file_sound_and_restores_all_of_it() {
+    let fixture = TempStore::new();
+    let store = whole_run(&fixture).await;
+    let before = store.load(&run()).await.unwrap();
+    let Some(said) = shell(&fixture, "sqlite3 run.db 'PRAGMA integrity_check'") else { return };
+    assert_eq!(said.trim(), "ok");
+    // A dump leaves out whose file it was.
+    let whose = "PRAGMA application_id = 1332896616; PRAGMA user_version = 8";
+    let command = format!("sqlite3 run.db .dump | sqlite3 copy.db && sqlite3 copy.db '{whose}'");
+    shell(&fixture, &command);
+    let copy =
+        SqliteStore::open(fixture.dir().join("copy.db"), SqliteOptions::new()).await.unwrap();
+    assert_eq!(copy.load(&run()).await.unwrap(), before);
+    assert!(copy.doctor().await.unwrap().faults.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
