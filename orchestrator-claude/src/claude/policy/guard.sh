@@ -2,7 +2,8 @@
 #
 # The command is taken apart as a shell does it: joined lines, quotes, comments, redirections, here
 # documents, braces. Text within it that a shell may run is looked at in the same way: what `$(...)`
-# holds, and each word with a blank or separator in it (`sh -c "git push"`).
+# holds, and, unless all that is run is known to run no text, each here document and each word with a
+# blank or separator in it (`sh -c "git push"`).
 LC_ALL=C awk '
 function block(why) { print "blocked by policy: " why; exit 2 }
 
@@ -18,6 +19,14 @@ function later(text, depth) {
   if (depth > 16) works(3000001)
   texts[++last] = text
   depths[last] = depth
+}
+
+# Notes a text that is run only if something in the whole command runs texts.
+function maybe(text, depth) {
+  works(length(text))
+  if (depth > 16) works(3000001)
+  maybes[++held] = text
+  held_depths[held] = depth
 }
 
 function add(text) {
@@ -43,12 +52,31 @@ function string(at,   c) {
 
 function escaped(c) {
   if (c == "n") return "\n"
-  return c ~ /[tbfrv]/ ? " " : c
+  if (c == "t") return "\t"
+  return c ~ /[bfrv]/ ? " " : c
 }
 
 function character(digits,   i, value) {
   for (i = 1; i <= 4; i++) value = value * 16 + index("123456789abcdef", tolower(substr(digits, i, 1)))
-  return value > 0 && value < 128 ? sprintf("%c", value) : "?"
+  return letter(value)
+}
+
+function letter(value) { return value > 0 && value < 128 ? sprintf("%c", value) : "?" }
+
+# Adds what the escape behind the backslash at `i` stands for, and gives where it ends.
+function escape(s, i,   c, base, most, digit, value) {
+  c = substr(s, ++i, 1)
+  base = c ~ /[xuU]/ ? 16 : c ~ /[0-7]/ ? 8 : 0
+  if (!base) { add(escaped(c)); return i }
+  most = c == "x" ? 2 : c == "u" ? 4 : c == "U" ? 8 : 3
+  if (base == 8) i--
+  for (; most > 0 && (digit = index("0123456789abcdef", tolower(substr(s, i + 1, 1)))); most--) {
+    if (digit > base || substr(s, i + 1, 1) == "") break
+    value = value * base + digit - 1
+    i++
+  }
+  add(letter(value))
+  return i
 }
 
 # Where the substitution at `i` ends, or 0 if there is none.
@@ -104,13 +132,27 @@ function body(s, i, number,   start, e, line) {
     line = substr(s, i + 1, e - 1)
     if (dashes[number]) sub(/^\t+/, "", line)
     if (line == ends[number]) {
-      later(substr(s, start, i + 1 - start), depth + 1)
+      held_body(substr(s, start, i + 1 - start), number)
       return i + e
     }
     i += e
   }
-  later(substr(s, start), depth + 1)
+  held_body(substr(s, start), number)
   return length(s)
+}
+
+# Notes what a here document holds; what is substituted in it is run in any case.
+function held_body(text, number,   c, e, i, len) {
+  maybe(text, depth + 1)
+  if (quoted[number]) return
+  len = length(text)
+  for (i = 1; i <= len; i++) {
+    c = substr(text, i, 1)
+    if (c == "\\") i++
+    else if (c ~ /[$`]/ && (e = substitution(text, i))) i = e
+  }
+  word = part = ""
+  has = 0
 }
 
 function scan(s,   c, e, i, len, next_c) {
@@ -138,8 +180,8 @@ function scan(s,   c, e, i, len, next_c) {
       bare = 0
       has = 1
       for (i += 2; i <= len && (c = substr(s, i, 1)) != q; i++) {
-        if (c == "\\") c = escaped(substr(s, ++i, 1))
-        add(c)
+        if (c == "\\") i = escape(s, i)
+        else add(c)
       }
     }
     else if (c ~ /[$`<>]/ && (e = substitution(s, i))) i = e
@@ -175,8 +217,9 @@ function end_word(   whole) {
   if (document) {
     ends[++documents] = whole
     dashes[documents] = document == 2
+    quoted[documents] = !bare
   } else {
-    if (whole ~ /[ \t\n\r;&|()`]/) later(whole, depth + 1)
+    if (whole ~ /[ \t\n\r;&|()`]/) maybe(whole, depth + 1)
     if (!target) { if (braced) expand(whole); else words[++count] = whole }
   }
   word = part = ""
@@ -195,14 +238,18 @@ function expand(whole,   head, tail, i, n, choices) {
 }
 
 # Judges a command; a program may stand anywhere in it (`env X=1 git push`).
-function end_command(   i, j, name, all) {
+function end_command(   i, j, name, all, own) {
   end_word()
+  if (count && !is_plain()) runs = 1
   for (i = 1; i <= count; i++) {
     name = words[i]
+    if (name ~ /^GIT_CONFIG_(KEY_|PARAMETERS)/) aliases(substr(name, match(name, /[aA][lL][iI][aA][sS][.]/)))
+    # What is a word of git is no program.
+    if (i == own) continue
     sub(/.*\//, "", name)
     if (name !~ /^(git|rm|find|eval|git-push|git-send-pack|git-http-push)$/) continue
     works(count - i)
-    if (name == "git") git(i)
+    if (name == "git") own = git(i)
     else if (name == "rm") remove(i)
     else if (name == "find") {
       for (j = i + 1; j <= count; j++) if (words[j] == "-delete") block("remove files by name, without find -delete")
@@ -216,12 +263,22 @@ function end_command(   i, j, name, all) {
   count = target = document = 0
 }
 
+# Whether a command runs nothing of what it is given or reads.
+function is_plain(   i) {
+  for (i = 1; i < count; i++) {
+    if (words[i] !~ /^([a-zA-Z_][a-zA-Z0-9_]*=.*|if|then|elif|else|while|until|do|!|[{])$/) break
+  }
+  if (words[i] == "git") return words[i + 1] ~ /^(add|apply|blame|commit|diff|grep|log|ls-files|show|status)$/
+  return words[i] ~ /^(cat|tee|echo|printf|e?grep|fgrep|rg|sed|cut|tr|sort|uniq|head|tail|wc|ls|mkdir|touch|cd|pwd|true|:|test|[[]|diff|cmp|jq|for|case|fi|done|esac|[}])$/
+}
+
 function pushes() { block("nothing is pushed; what you leave in the working directory is taken over for you") }
 
 function aliases(setting) {
   if (tolower(setting) ~ /^alias[.]/) block("git is used without aliases of your own")
 }
 
+# Judges the words behind `git`, and gives where its own command is.
 function git(i,   w, j) {
   for (i++; i <= count; i++) {
     w = words[i]
@@ -231,13 +288,14 @@ function git(i,   w, j) {
     # What is put in for a variable may be nothing.
     else if (w !~ /^[-$]/ && w != "") break
   }
-  if (i > count) return
+  if (i > count) return 0
   if (w ~ /^(push|send-pack|http-push)$/) pushes()
-  if (w !~ /^(config|subtree|lfs|for-each-repo)$/) return
+  if (w !~ /^(config|subtree|lfs|for-each-repo)$/) return i
   for (j = i + 1; j <= count; j++) {
     if (w == "config") aliases(words[j])
     else if (words[j] == "push") pushes()
   }
+  return i
 }
 
 function remove(i,   w, recursive, force) {
@@ -273,8 +331,14 @@ END {
   }
   # What cannot be found is looked at as a whole.
   if (!last) later(input, 1)
-  for (first = 1; first <= last; first++) { depth = depths[first]; scan(texts[first]) }
-  exit 0
+  for (first = 1; ; first++) {
+    if (first > last && runs) {
+      for (; seen < held; seen++) later(maybes[seen + 1], held_depths[seen + 1])
+    }
+    if (first > last) exit 0
+    depth = depths[first]
+    scan(texts[first])
+  }
 }
 ' >&2
 code=$?

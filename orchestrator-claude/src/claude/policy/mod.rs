@@ -320,6 +320,17 @@ mod tests {
         "sh <<-E; echo it\n\tgit push\n\tE",
         "echo it # isn't\ngit -C 'a;b' push",
         "python3 -c \"import os; os.system('git push')\"",
+        "bash -c $'git\\x20push'",
+        "bash -c $'\\147it \\u0070ush'",
+        "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
+        "cat <<'E' | sh\ngit push\nE",
+        "cat <<'E' > x\ngit push\nE\nsh x",
+        "cat <<E\n$(git push) `x`\nE",
+        "cat <<-'E'\n\tx\n\tE\ngit push",
+        "echo 'git push' | sh",
+        "X=1 sh -c 'git push'",
+        "git submodule foreach 'git -C . push'",
+        "/tmp/cat 'git push'",
     ];
     const LET_THROUGH: &[&str] = &[
         "cargo test",
@@ -346,6 +357,13 @@ mod tests {
         "git commit-graph write # and no git push",
         "echo $((1 + 2)) ${x:-y} 'it''s' \"a \\\" b\"",
         "cat <<'E' > notes\ndon't (\nE\ngit status",
+        "cat <<'E' > run.sh && ls\nrm -rf \"$TMP\"\nE",
+        "tee notes <<E\nRun \\`git push\\` to publish.\nE",
+        "grep -rn 'git push' docs | head -3",
+        "if grep -q 'rm -rf' x; then echo \"it has 'rm -rf'\"; fi",
+        "git commit -m 'no rm -rf any more'",
+        "git rm -r -f --cached x",
+        "echo $'\\e[31mred\\x1b[0m'",
     ];
 
     #[test]
