@@ -47,7 +47,7 @@ use orchestrator_core::{
     RunError, RunId, Scope, VERIFY,
 };
 use orchestrator_git::{Failures, GitConfig, GitRun, Judge};
-use orchestrator_process::{CommandVerifier, Environment, LocalHost};
+use orchestrator_process::{CommandVerifier, Environment, LocalHost, raise_open_files};
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 
 use self::options::{Agent, Options};
@@ -118,6 +118,8 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
     }
     // Nothing is made before the plan is known to be one.
     let given_plan = options.plan.as_deref().map(preflight::plan).transpose()?;
+    let (agents, merges) = (options.max_concurrent.get(), options.merge_window.get());
+    raise_open_files(agents.saturating_add(cores()?).saturating_add(merges))?;
     let place = Place::take(options.dir.as_deref(), options.repo.is_none())?;
     say(&format!("The run is kept in {}.", place.dir.display()));
     let store = Arc::new(SqliteStore::open(place.join("run.db"), SqliteOptions::new()).await?);
@@ -147,6 +149,11 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
     pipeline.watchers.close(pipeline.store.as_ref(), &pipeline.run, end, &stop).await?;
     let end = outcome?;
     ending::tell(options, &place, &pipeline, &end).await
+}
+
+/// How many verify commands run at once.
+fn cores() -> anyhow::Result<u32> {
+    Ok(u32::try_from(std::thread::available_parallelism().map_or(1, std::num::NonZero::get))?)
 }
 
 /// A run with all that carries it out.
@@ -200,10 +207,9 @@ async fn compose(
         observer: watchers.observer(),
     };
     let mut config = DriverConfig::new(run.clone(), place.join("stages"));
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     config.limits = [
         (PoolName::parse(AGENTS)?, options.max_concurrent.get()),
-        (PoolName::parse(VERIFY)?, u32::try_from(cores)?),
+        (PoolName::parse(VERIFY)?, cores()?),
         (PoolName::parse(INTEGRATE)?, options.merge_window.get()),
     ]
     .into();

@@ -91,6 +91,16 @@ fn a_program_of_the_agent_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn more_agents_than_there_may_be_open_files_for_are_refused_and_nothing_is_made() {
+    let bench = Bench::new();
+    let ended = bench.run_with_files(400, &["--max-concurrent", "500"]);
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{said}");
+    assert!(said.contains("open files") && said.contains("ulimit -Hn"), "{said}");
+    assert!(!bench.dir().exists());
+}
+
+#[test]
 fn a_directory_that_is_no_repository_is_refused() {
     let bench = Bench::new();
     fs::create_dir(bench.path("plain")).unwrap();

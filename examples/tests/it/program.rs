@@ -87,6 +87,19 @@ impl Bench {
         self.start_with(arguments, environment).wait()
     }
 
+    /// Starts it where at most so many files may be open at a time.
+    pub(crate) fn run_with_files(&self, files: u32, arguments: &[&str]) -> Output {
+        Command::new("sh")
+            .args(["-c", "ulimit -n \"$0\"; exec \"$@\"", &files.to_string()])
+            .arg(example())
+            .arg("--dir")
+            .arg(self.dir())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
     /// The states of all tasks, from the report.
     pub(crate) fn states(&self) -> BTreeMap<String, String> {
         let report = self.report();
