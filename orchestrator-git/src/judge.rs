@@ -331,7 +331,10 @@ impl Inner {
         let marker = Marker::read(&place.marker);
         let marker =
             marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
-        self.reset(place, &marker.start, false).await
+        if self.reset(place, &marker.start, false).await? {
+            self.set_up(place).await?;
+        }
+        Ok(())
     }
 
     /// A commit of the base with those changes of the workspace that are in the scope; `None` when

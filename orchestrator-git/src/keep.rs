@@ -105,6 +105,24 @@ impl Inner {
         self.keep_tree(place, &tree, start, name, (attempt, token)).await.map(Some)
     }
 
+    /// Keeps all that a reset or a removal of the workspace would end, and says whether submodules
+    /// were emptied.
+    pub(crate) async fn keep_all(
+        &self,
+        place: &Place,
+        marker: Option<&Marker>,
+        fallback: (&Oid, u32, FencingToken),
+    ) -> Result<bool, GitError> {
+        let mut is_emptied = false;
+        if place.is_real() && marker.is_none_or(|marker| marker.is_ready) {
+            let start = marker.map_or(fallback.0, |marker| &marker.start);
+            let name = marker.map(|marker| marker.name.as_str());
+            is_emptied = self.keep_submodules(place, start, name).await?;
+        }
+        self.keep_leftover(place, marker, fallback).await?;
+        Ok(is_emptied)
+    }
+
     /// The tree with the ignored files that are declared as worth keeping.
     async fn with_ignored(&self, place: &Place, tree: &Oid) -> Result<Oid, GitError> {
         let Some(declared) = &self.config.keep_ignored else { return Ok(tree.clone()) };

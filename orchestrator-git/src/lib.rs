@@ -52,6 +52,7 @@ mod secrets;
 mod server;
 mod setup;
 mod shield;
+mod submodules;
 mod workspaces;
 mod worktree;
 

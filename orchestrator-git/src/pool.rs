@@ -52,6 +52,8 @@ impl Inner {
         let slot = Place::new(&self.pool(), &unique());
         fs::rename(&place.dir, &slot.dir).map_err(GitError::io(&place.dir, "moved"))?;
         let admin = self.admin(&marker.name);
+        // The history of submodules that were filled.
+        remove_if_there(&admin.join("modules"))?;
         if let Err(err) = fs::rename(&admin, slot.dir.join(ADMIN)) {
             // The repository may lie on another disk; then nothing is gained by keeping it.
             debug!(error = %err, "a worktree cannot be used again");

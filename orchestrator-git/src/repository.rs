@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -246,7 +247,11 @@ impl Git {
     }
 
     /// What is in an object; `None` when there is none of this name and kind.
-    pub(crate) async fn object(&self, kind: &str, name: &Oid) -> Result<Option<Vec<u8>>, GitError> {
+    pub(crate) async fn object(
+        &self,
+        kind: &str,
+        name: &(impl fmt::Display + Sync),
+    ) -> Result<Option<Vec<u8>>, GitError> {
         let call = self.plumbing(["cat-file", "--batch"]).stdin(format!("{name}\n"));
         let answer = self.run(call.served(Service::Objects)).await?;
         let end = answer.stdout.iter().position(|byte| *byte == b'\n');

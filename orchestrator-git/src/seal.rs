@@ -35,6 +35,7 @@ impl Inner {
         }
         let mut broken = self.tampered(&place, &marker).await?;
         let removed = remove_special(&place.tree).await?;
+        broken.extend(self.changed_submodules(&place, &marker.start).await?);
         let tree = match self.snapshot(&place, &marker.start).await? {
             Snapshot::Tree(tree) => tree,
             Snapshot::Trouble(said) => {

@@ -105,7 +105,7 @@ impl Inner {
             }
         };
         let fallback = (&start, ask.attempt, ask.token);
-        self.keep_leftover(&place, marker.as_ref(), fallback).await?;
+        let is_emptied = self.keep_all(&place, marker.as_ref(), fallback).await?;
         let sealed = marker.as_ref().and_then(|marker| marker.sealed.clone());
         let what = Checkout {
             token: ask.token,
@@ -114,6 +114,7 @@ impl Inner {
             sealed: sealed.filter(|(sealed, _)| *sealed == start),
             start,
             is_anew: false,
+            is_emptied,
         };
         let marker = if marker.is_some() { marker } else { self.pool_out(&place).await? };
         self.check_out(&place, marker.as_ref(), what).await?;
@@ -176,7 +177,7 @@ impl Inner {
         if !slug.starts_with(BESIDE) {
             let head = self.head().await?;
             let fallback = (&head, 0, FencingToken(0));
-            self.keep_leftover(&place, marker.as_ref(), fallback).await?;
+            self.keep_all(&place, marker.as_ref(), fallback).await?;
             if let Some(marker) = &marker
                 && self.pool_in(&place, marker)?
             {
@@ -229,6 +230,7 @@ impl Inner {
             start: start.clone(),
             sealed: None,
             is_anew: true,
+            is_emptied: false,
         };
         self.check_out(&place, marker.as_ref(), what).await?;
         self.workspace(&place, start, false)

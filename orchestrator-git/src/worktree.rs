@@ -49,6 +49,8 @@ pub(crate) struct Checkout {
     pub(crate) sealed: Option<(Oid, u32)>,
     /// Whether ignored files are somebody else's, so that they are removed too.
     pub(crate) is_anew: bool,
+    /// Whether something that the set-up made is missing now.
+    pub(crate) is_emptied: bool,
 }
 
 impl Inner {
@@ -76,6 +78,7 @@ impl Inner {
         let known = old.map(|old| old.name.clone()).unwrap_or_default();
         let is_known = self.is_registered(place, &known);
         let is_anew = what.is_anew || old.is_none_or(|old| !old.is_ready);
+        let mut is_set_up = !is_anew && !what.is_emptied;
         let mut marker = Marker {
             token: what.token,
             attempt: what.attempt,
@@ -88,7 +91,7 @@ impl Inner {
         marker.write(&place.marker)?;
         if is_known {
             self.link(place, &marker.name)?;
-            self.reset(place, &marker.start, is_anew).await?;
+            is_set_up &= !self.reset(place, &marker.start, is_anew).await?;
             self.detach(&marker.name, &marker.start).await?;
         } else {
             marker.name = self.add(place, &marker.start).await?;
@@ -96,12 +99,13 @@ impl Inner {
             self.read_tree(place, &marker.start).await?;
         }
         self.tidy(&marker.name).await?;
-        if !is_known || is_anew {
-            self.set_up(place).await?;
-        }
+        // Before the set-up, whose steps may call git.
         let theirs = self.admin(&marker.name).join("index");
         let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
         renew(&theirs, &ours)?;
+        if !is_known || !is_set_up {
+            self.set_up(place).await?;
+        }
         self.check_turn(place, marker.token)?;
         marker.is_ready = true;
         marker.write(&place.marker)
@@ -157,14 +161,16 @@ impl Inner {
     }
 
     /// Makes the files those of the commit: others are removed, ignored ones only where the workspace
-    /// is made anew, and then all but the caches.
+    /// is made anew, and then all but the caches. Says whether submodules were emptied, so that it has
+    /// to be set up again.
     pub(crate) async fn reset(
         &self,
         place: &Place,
         start: &Oid,
         is_anew: bool,
-    ) -> Result<(), GitError> {
+    ) -> Result<bool, GitError> {
         remove_special(&place.tree).await?;
+        let is_emptied = self.empty_submodules(place, start, is_anew).await?;
         if self.read_tree(place, start).await.is_err() {
             // Most likely the index is damaged, or a directory is read-only.
             remove_if_there(&place.index)?;
@@ -182,7 +188,7 @@ impl Inner {
             make_writable(&place.tree);
             self.git.run(clean).await?;
         }
-        Ok(())
+        Ok(is_emptied)
     }
 
     async fn read_tree(&self, place: &Place, start: &Oid) -> Result<(), GitError> {

@@ -15,6 +15,7 @@ mod remote;
 mod sealing;
 mod setting_up;
 mod steps;
+mod submodules;
 mod window;
 mod workspaces;
 mod world;
