@@ -53,7 +53,7 @@ pub struct Rule(String);
 
 /// A text that cannot be part of a rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{}` cannot stand in a rule: it is empty, or holds a bracket or control character", .text.escape_debug())]
+#[error("`{}` cannot stand in a rule: it is empty, or holds a bracket, a control character, or what is no part of a name or command", .text.escape_debug())]
 pub struct InvalidRule {
     /// The text.
     pub text: String,
@@ -65,15 +65,20 @@ impl Rule {
     /// # Errors
     /// [`InvalidRule`] when the name is none.
     pub fn tool(name: &str) -> Result<Self, InvalidRule> {
-        checked(name).map(|name| Self(name.to_owned()))
+        let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '*');
+        if name.is_empty() || !name.chars().all(is_part) {
+            return Err(InvalidRule { text: name.to_owned() });
+        }
+        Ok(Self(name.to_owned()))
     }
 
-    /// Shell commands that begin with these words: `git push`.
+    /// Shell commands that begin with these words: `git push`. What follows them is any, so there
+    /// is no need of a pattern, and a rule with one in it may match nothing.
     ///
     /// # Errors
-    /// [`InvalidRule`] when the words cannot stand in a rule.
+    /// [`InvalidRule`] when the words cannot stand in a rule, or hold a `*`.
     pub fn command(words: &str) -> Result<Self, InvalidRule> {
-        checked(words).map(|words| Self(format!("Bash({words}:*)")))
+        literal(words).map(|words| Self(format!("Bash({words}:*)")))
     }
 
     /// This shell command and no other.
@@ -81,10 +86,7 @@ impl Rule {
     /// # Errors
     /// [`InvalidRule`] when the command cannot stand in a rule.
     pub fn exact_command(command: &str) -> Result<Self, InvalidRule> {
-        if command.contains('*') {
-            return Err(InvalidRule { text: command.to_owned() });
-        }
-        checked(command).map(|command| Self(format!("Bash({command})")))
+        literal(command).map(|command| Self(format!("Bash({command})")))
     }
 
     /// Reading files that match a pattern, relative to the working directory: `./secrets/**`.
@@ -120,6 +122,14 @@ fn checked(text: &str) -> Result<&str, InvalidRule> {
     let fits = !text.trim().is_empty()
         && !text.contains(|c: char| c.is_control() || matches!(c, '(' | ')' | '[' | ']'));
     if fits { Ok(text) } else { Err(InvalidRule { text: text.to_owned() }) }
+}
+
+/// A text that is no pattern.
+fn literal(text: &str) -> Result<&str, InvalidRule> {
+    checked(text).and_then(|text| {
+        let is_pattern = text.contains('*');
+        if is_pattern { Err(InvalidRule { text: text.to_owned() }) } else { Ok(text.trim()) }
+    })
 }
 
 /// Shell commands that are denied by default.
@@ -235,8 +245,13 @@ mod tests {
     #[test]
     fn a_text_that_would_end_a_rule_early_is_refused() {
         for bad in ["", " ", "git push) Bash(ls", "a\nb", "x]"] {
-            assert!(Rule::command(bad).is_err(), "{bad}");
+            assert!(Rule::command(bad).is_err() && Rule::tool(bad).is_err(), "{bad}");
         }
+        // The program would drop each of these without a word, or match nothing by it.
+        assert!(Rule::command("git push:*").is_err());
+        assert!(Rule::tool("Bash, Write").is_err() && Rule::tool("Bash ").is_err());
+        assert_eq!(Rule::command(" git push ").unwrap().as_str(), "Bash(git push:*)");
+        assert_eq!(Rule::tool("mcp__git__push").unwrap().as_str(), "mcp__git__push");
         // A verify command that cannot stand in a rule is left out rather than widened.
         let settings = Policy::default().settings(Some("(cd x && make *)"), Path::new("g"));
         assert_eq!(settings["permissions"]["allow"], json!([]));
