@@ -3,6 +3,7 @@
 mod listener;
 mod record;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
@@ -84,7 +85,7 @@ impl Call<'_> {
     pub(crate) async fn make(&self) -> Result<Called, Unready> {
         let files = Files::choose(&self.cx.dir)?;
         let prompt = files.path("prompt", "md");
-        fs::write(&prompt, self.prompt)?;
+        fs::write(&prompt, as_text(self.prompt).as_bytes())?;
         fs::create_dir_all(self.home)?;
         let asked = Instant::now();
         let turn = self.config.starts.turn(&self.cx.cancel).await;
@@ -228,6 +229,12 @@ impl Call<'_> {
             warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
         }
     }
+}
+
+/// The prompt as no program takes it for a command of its own, which is what a slash at its very
+/// beginning would make of it.
+fn as_text(prompt: &str) -> Cow<'_, str> {
+    if prompt.starts_with('/') { format!("\n{prompt}").into() } else { prompt.into() }
 }
 
 /// Until when an account is taken to be closed of which nobody said it.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use orchestrator_claude::policy::Policy;
+use orchestrator_claude::prompt::Templates;
 use orchestrator_claude::testing::{LoopbackApi, Reply, Rule};
 use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupWarning};
 use orchestrator_core::port::{ActivityKind, Change, Reviewer as _, Runner as _};
@@ -259,6 +260,24 @@ async fn a_file_that_a_prompt_names_is_not_read_for_whoever_wrote_that() {
         let body = request.body.to_string();
         assert!(body.contains("See @inside.txt") && !body.contains("the secret"), "{body}");
     }
+}
+
+#[tokio::test]
+async fn a_prompt_that_begins_like_a_command_of_the_program_reaches_the_model() {
+    let rules = vec![Rule::new(Reply::text("Done."))];
+    let Some((mut place, api, mut config)) = set_up(StageKind::Run, "slash", rules) else { return };
+    let mut templates = Templates::built_in();
+    templates.add("own", "{{inputs.what}}").unwrap();
+    config.common.templates = Arc::new(templates);
+    let mut task = place.cx.task.as_ref().clone();
+    task.prompt_template = "own".to_owned();
+    task.inputs.insert("what".to_owned(), json!("/cost is the page to be mended"));
+    place.cx.task = Arc::new(task);
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    assert_eq!(end.outcome, Outcome::Passed);
+    let asked = api.requests();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].body["messages"].to_string().contains("/cost is the page"));
 }
 
 #[tokio::test]
