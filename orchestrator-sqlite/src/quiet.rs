@@ -113,8 +113,9 @@ async fn an_orchestrator_whose_agents_work_issues_one_touch_at_each_third_of_a_l
  {
     const PERIODS: u32 = 3;
     const TTL: Duration = Duration::from_secs(6);
-    const TOUCH: [&str; 7] = [
+    const TOUCH: [&str; 8] = [
         "BEGIN IMMEDIATE",
+        "PRAGMA user_version",
         "SELECT run",
         "SELECT touched",
         "UPDATE file",

@@ -15,6 +15,7 @@ use crate::fit;
 use crate::mutant::{Mutant, is_on};
 use crate::rebuild;
 use crate::row::Fields;
+use crate::schema;
 use crate::table::{SQL, TASKS};
 use crate::worker::Gone;
 
@@ -42,7 +43,9 @@ pub(crate) fn reading(conn: &mut Connection) -> Result<Transaction<'_>, StoreErr
         // One that failed as it began or ended would show the same state for ever.
         conn.execute_batch("ROLLBACK").map_err(read_error)?;
     }
-    conn.transaction().map_err(read_error)
+    let tx = conn.transaction().map_err(read_error)?;
+    schema::check(&tx)?;
+    Ok(tx)
 }
 
 /// Reads all rows of a statement.

@@ -8,11 +8,12 @@ use crate::codec::{Shared, read_exact_task};
 use crate::doctor::differences;
 use crate::error::{end_error, read_error};
 use crate::table::SQL;
-use crate::{log, read, rebuild, write};
+use crate::{log, read, rebuild, schema, write};
 
 /// Writes each record that is not what the log says anew; the names of those.
 pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
     let tx = write::writing(conn).map_err(read_error)?;
+    schema::check(&tx)?;
     let known = read::run_number(&tx, run).map_err(read_error)?;
     let Some((number, seq)) = known else { return Ok(Vec::new()) };
     let must = rebuild::from_log(&tx, run, number)?;

@@ -1,6 +1,9 @@
 //! The format of the file, and how an older one becomes the present one.
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use orchestrator_core::port::StoreError;
+use rusqlite::{CachedStatement, Connection, Transaction, TransactionBehavior};
+
+use crate::error::read_error;
 
 /// Marks a file as ours: "Orch" in ASCII.
 pub(crate) const APPLICATION_ID: i32 = 0x4f72_6368;
@@ -69,6 +72,16 @@ pub(crate) fn migrate(conn: &mut Connection) -> rusqlite::Result<u32> {
     stamp(&tx)?;
     tx.commit()?;
     Ok(VERSION)
+}
+
+/// Refuses a file that a newer program brought to its own format since it was opened.
+pub(crate) fn check(tx: &Connection) -> Result<(), StoreError> {
+    let read = |mut version: CachedStatement<'_>| version.query_row([], |row| row.get::<_, i64>(0));
+    let found = tx.prepare_cached("PRAGMA user_version").and_then(read).map_err(read_error)?;
+    match u32::try_from(found) {
+        Ok(found) if found > VERSION => Err(StoreError::TooNew { found, known: VERSION }),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn stamp(tx: &Transaction<'_>) -> rusqlite::Result<()> {

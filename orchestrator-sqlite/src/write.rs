@@ -16,6 +16,7 @@ use crate::mutant::{Mutant, is_on};
 use crate::read;
 use crate::rebuild;
 use crate::row::{Bound, int, json};
+use crate::schema;
 use crate::table::{RUNS, SQL};
 
 /// The first commit of a run came without the run's record.
@@ -55,6 +56,7 @@ pub(crate) fn commit(
     commit: &Commit,
 ) -> Result<Seq, CommitError> {
     let tx = writing(conn).map_err(write_error)?;
+    schema::check(&tx).map_err(failed)?;
     let known = read::run_number(&tx, run).map_err(write_error)?;
     if let Some(command) = repeated(&tx, known.map(|(run, _)| run), &commit.commands)? {
         return Err(CommitError::Repeated { command });
@@ -257,6 +259,7 @@ pub(crate) fn answer(
     command: &CommandId,
 ) -> Result<Option<Answer>, StoreError> {
     let tx = writing(conn).map_err(read_error)?;
+    schema::check(&tx)?;
     read::answer(&tx, run, command)
 }
 
@@ -265,33 +268,41 @@ pub(crate) fn touch(
     run: &RunId,
     owner: &OwnerId,
     now: Timestamp,
-) -> rusqlite::Result<()> {
+) -> Result<(), StoreError> {
     const SQL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND id = ?2";
     const ALL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND ?2 <> ''";
-    let tx = writing(conn)?;
-    let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
-    let before = read::touched_at(&tx, run, owner.as_str())?;
+    let tx = writing(conn).map_err(read_error)?;
+    schema::check(&tx)?;
+    let Some((run, _)) = read::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
+    let before = read::touched_at(&tx, run, owner.as_str()).map_err(read_error)?;
     if before.is_none_or(|before| before >= now.0 && !is_on(Mutant::LateTouchWritten)) {
         return Ok(());
     }
     let sql = if is_on(Mutant::OwnersOfOthersTouched) { ALL } else { SQL };
-    log::draw_mark(&tx)?;
-    tx.prepare_cached(sql)?.execute(params![run, owner.as_str(), int(now.0)])?;
-    log::end_mark(&tx)?;
-    if is_on(Mutant::TouchRolledBack) { tx.rollback() } else { tx.commit() }
+    let write = || {
+        log::draw_mark(&tx)?;
+        tx.prepare_cached(sql)?.execute(params![run, owner.as_str(), int(now.0)])?;
+        log::end_mark(&tx)
+    };
+    write().map_err(read_error)?;
+    let end = if is_on(Mutant::TouchRolledBack) { tx.rollback() } else { tx.commit() };
+    end.map_err(read_error)
 }
 
-pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> rusqlite::Result<()> {
+pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
     const SQL: &str = "DELETE FROM commands WHERE run = ?1 AND seq <= ?2";
     const ALL: &str = "DELETE FROM commands WHERE ?1 > 0 AND seq <= ?2";
     let up_to = i64::try_from(up_to.0).unwrap_or(i64::MAX);
-    let tx = writing(conn)?;
-    let Some((run, _)) = read::run_number(&tx, run)? else { return Ok(()) };
+    let tx = writing(conn).map_err(read_error)?;
+    schema::check(&tx)?;
+    let Some((run, _)) = read::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
     let sql = if is_on(Mutant::RowsOfOthersDeleted) { ALL } else { SQL };
-    log::draw_mark(&tx)?;
-    tx.prepare_cached(sql)?.execute(params![run, up_to])?;
-    log::end_mark(&tx)?;
-    tx.commit()
+    let write = || {
+        log::draw_mark(&tx)?;
+        tx.prepare_cached(sql)?.execute(params![run, up_to])?;
+        log::end_mark(&tx)
+    };
+    write().and_then(|()| tx.commit()).map_err(read_error)
 }
 
 #[cfg(test)]

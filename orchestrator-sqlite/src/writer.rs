@@ -4,7 +4,6 @@ use orchestrator_core::port::{Commit, CommitError, StoreError};
 use orchestrator_core::{Answer, CommandId, OwnerId, RunId, Seq, Timestamp};
 use rusqlite::Connection;
 
-use crate::error::read_error;
 use crate::log::{Log, Size};
 use crate::owner::Claim;
 use crate::place::{Displaced, FilePlace};
@@ -57,11 +56,11 @@ impl Writer {
         owner: &OwnerId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        self.change(Size::Small, |conn| write::touch(conn, run, owner, now).map_err(read_error))
+        self.change(Size::Small, |conn| write::touch(conn, run, owner, now))
     }
 
     pub(crate) fn prune(&mut self, run: &RunId, up_to: Seq) -> Result<(), StoreError> {
-        self.change(Size::Any, |conn| write::prune(conn, run, up_to).map_err(read_error))
+        self.change(Size::Any, |conn| write::prune(conn, run, up_to))
     }
 
     pub(crate) fn repair(&mut self, run: &RunId) -> Result<Vec<String>, StoreError> {

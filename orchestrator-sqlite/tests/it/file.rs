@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use orchestrator_core::port::{CommitError, Store as _, StoreError};
-use orchestrator_core::testing::conformance::samples::{command_id, owner_id};
+use orchestrator_core::testing::conformance::samples::{command_id, owner_id, task_id};
 use orchestrator_core::{Seq, Timestamp};
 use orchestrator_sqlite::{OpenError, SqliteOptions, SqliteStore, Synchronous};
 use rusqlite::Connection;
@@ -99,6 +99,36 @@ async fn a_file_of_a_newer_program_is_refused_unharmed() {
     newer.execute_batch("PRAGMA user_version = 8; DROP TABLE gadgets").unwrap();
     drop(newer);
     assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
+}
+
+/// The other program has the run from then on: what this one knows to write may not be all.
+#[tokio::test]
+async fn a_file_that_a_newer_program_takes_over_while_it_is_open_is_neither_read_nor_written() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    let at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    fixture.shell().execute_batch("PRAGMA user_version = 99").unwrap();
+    let before = contents(fixture.dir());
+    let commit = store.commit(&run(), &stamped(at)).await.unwrap_err();
+    let CommitError::Failed(commit) = commit else { panic!("{commit:?}") };
+    for refused in [
+        commit,
+        store.load(&run()).await.unwrap_err(),
+        store.header(&run()).await.unwrap_err(),
+        store.task(&run(), &task_id("t3")).await.unwrap_err(),
+        store.events(&run(), Seq(0), 9).await.unwrap_err(),
+        store.answer(&run(), &command_id("c1")).await.unwrap_err(),
+        store.touch(&run(), &owner_id("o"), Timestamp(99)).await.unwrap_err(),
+        store.prune(&run(), at).await.unwrap_err(),
+        store.repair(&run()).await.unwrap_err(),
+        store.doctor().await.unwrap_err(),
+    ] {
+        assert!(matches!(refused, StoreError::TooNew { found: 99, known: 8 }), "{refused:?}");
+    }
+    assert_eq!(contents(fixture.dir()), before);
+    fixture.shell().execute_batch("PRAGMA user_version = 8").unwrap();
+    assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
+    assert_eq!(assert_whole(&store).await, at.plus(1));
 }
 
 /// Whether the file, its folder or both may not be written, also where this user is root.
