@@ -4,6 +4,7 @@
 //! estimate, pipeline, needs. So a task of a later plan can depend on it, a late result is refused as
 //! before, and nothing else is granted in another order.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::Engine;
@@ -20,9 +21,10 @@ use crate::record::{PlanRef, RunRecord};
 impl Engine {
     /// Has each plan pruned that is over.
     pub(super) fn decide_prune(&self, draft: &mut Draft, run: &RunRecord) {
-        let mut first = 0;
+        let (mut first, mut gone) = (0, Vec::new());
         for entry in &run.plans {
-            if self.is_over(first, entry) {
+            if self.is_over(first, entry, &gone) {
+                gone.push(first..first + entry.tasks);
                 let bytes = Body::Pruned(self.remains(first, entry)).canonical();
                 let (plan, left) = (entry.blob.clone(), BlobHash::of(&bytes));
                 draft.push(EventKind::PlanPruned { plan, left });
@@ -34,8 +36,9 @@ impl Engine {
 
     /// Whether a plan whose first task this is can be pruned: all of it is done or cancelled, nothing
     /// that is not waits for what was cancelled, since that could not be taken up any more, and what
-    /// it depends on can never run again, since its rank would be another one then.
-    fn is_over(&self, first: u32, entry: &PlanRef) -> bool {
+    /// it depends on can never run again, since its rank would be another one then. What is `gone` is
+    /// pruned before it.
+    fn is_over(&self, first: u32, entry: &PlanRef, gone: &[Range<u32>]) -> bool {
         let kind = |task: u32| self.table.hot(task).kind();
         let is_over = |task: u32| match kind(task) {
             Kind::Done => true,
@@ -47,8 +50,10 @@ impl Engine {
             Kind::Open | Kind::Deferred | Kind::Leased | Kind::Stopping => false,
         };
         let tasks = first..first + entry.tasks;
-        let is_final =
-            |on: u32| tasks.contains(&on) || kind(on) == Kind::Done || self.specs.is_pruned(on);
+        let is_final = |on: u32| {
+            let is_gone = || self.specs.is_pruned(on) || gone.iter().any(|gone| gone.contains(&on));
+            tasks.contains(&on) || kind(on) == Kind::Done || is_gone()
+        };
         entry.tasks > 0
             && (first as usize + entry.tasks as usize) <= self.table.len()
             && !self.specs.is_pruned(first)
@@ -67,7 +72,7 @@ impl Engine {
         let found = entries.iter().enumerate().find_map(|(at, entry)| {
             let begins = first;
             first += entry.tasks;
-            (entry.blob == *plan && self.is_over(begins, entry)).then_some((at, begins))
+            (entry.blob == *plan && self.is_over(begins, entry, &[])).then_some((at, begins))
         });
         let Some((at, first)) = found else { return };
         let left = self.remains(first, &entries[at]);

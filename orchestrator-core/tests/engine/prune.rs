@@ -98,8 +98,8 @@ fn a_plan_stays_while_something_waits_for_what_it_gave_up() {
     finish(&mut world);
     assert_eq!(prune(&mut world), 0);
     world.tell(&cancel("waits"));
-    assert_eq!(prune(&mut world), 1, "`gone` could still be retried");
-    assert_eq!(prune(&mut world), 1);
+    assert_eq!(prune(&mut world), 2);
+    restored(&world);
 }
 
 #[test]
