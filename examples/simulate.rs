@@ -5,13 +5,22 @@
 //! through twice: with faults to the end (safety), and with faults that stop, after which the run
 //! must settle (liveness). A violation is shown with the smallest history that was found for it;
 //! `--seed 7` shows the whole history of one seed. `--explore 3` tries every history of every plan of
-//! 1 to 3 tasks within the bound that it prints; 4 is the long form.
+//! 1 to 3 tasks within the bound that it prints; 4 is the long form. `--coverage` prints which command
+//! was given in which phase of a task and state of the run (`docs/TRANSITIONS.md`).
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
-use orchestrator_core::testing::{Exploration, Explored, Simulation};
+use orchestrator_core::testing::{Coverage, Ended, Exploration, Explored, Simulation};
+
+/// The head of the page of what was met.
+const TRANSITIONS: &str = "# Transitions
+
+Which commands the simulator gave to tasks in which phase, and to runs in which state. Printed by
+`cargo run --release -p examples --example simulate -- --seeds 5000 --coverage`; CI compares it.
+
+";
 
 #[derive(Parser)]
 struct Args {
@@ -27,6 +36,9 @@ struct Args {
     /// Explore every plan of up to so many tasks instead.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..=4))]
     explore: Option<u8>,
+    /// Print which commands were given in which phase and state, and say what was not met.
+    #[arg(long)]
+    coverage: bool,
     /// What is asked of each world.
     #[arg(long, value_enum, default_value_t = Asked::Both)]
     mode: Asked,
@@ -47,6 +59,7 @@ fn main() -> ExitCode {
     let first = args.seed.unwrap_or(args.from);
     let count = if args.seed.is_some() { 1 } else { args.seeds };
     let mut violations = 0_u64;
+    let mut met = Coverage::default();
     for seed in first..first.saturating_add(count) {
         let world = Simulation::new(seed);
         let worlds = match args.mode {
@@ -55,11 +68,19 @@ fn main() -> ExitCode {
             Asked::Both => vec![world.clone(), world.safety()],
         };
         for world in worlds {
-            violations += u64::from(!is_well(&world, args.seed.is_some()));
+            match lived(&world, args.seed.is_some()) {
+                Some(ended) => met.absorb(ended.coverage),
+                None => violations += 1,
+            }
         }
     }
+    let missing = if args.coverage { met.missing() } else { Vec::new() };
+    if args.coverage {
+        println!("{TRANSITIONS}{}", met.page());
+        missing.iter().for_each(|pair| println!("not met: {pair:?}"));
+    }
     println!("seeds: {count} violations: {violations}");
-    if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if violations == 0 && missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn explore(most: u8) -> ExitCode {
@@ -83,7 +104,8 @@ fn explore(most: u8) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn is_well(world: &Simulation, with_history: bool) -> bool {
+/// How a world ended when all went well; prints what went wrong.
+fn lived(world: &Simulation, with_history: bool) -> Option<Ended> {
     if with_history {
         println!("{:?}, {} tasks, {} steps:", world.mode, world.tasks, world.steps);
         world.history().iter().for_each(|line| println!("  {line}"));
@@ -93,7 +115,7 @@ fn is_well(world: &Simulation, with_history: bool) -> bool {
             if with_history {
                 println!("{ended:?}");
             }
-            true
+            Some(ended)
         }
         Err(violation) => {
             let minimal = world.minimal();
@@ -101,7 +123,7 @@ fn is_well(world: &Simulation, with_history: bool) -> bool {
                 minimal.as_ref().map_or(0, |(world, _)| world.steps as usize - world.without.len());
             println!("the smallest history found has {left} of {} steps:", world.steps);
             println!("{}", minimal.map_or(violation, |(_, smallest)| smallest));
-            false
+            None
         }
     }
 }
