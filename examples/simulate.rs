@@ -121,7 +121,9 @@ fn lived(world: &Simulation, with_history: bool) -> Option<Ended> {
             let minimal = world.minimal();
             let left =
                 minimal.as_ref().map_or(0, |(world, _)| world.steps as usize - world.without.len());
-            println!("the smallest history found has {left} of {} steps:", world.steps);
+            let seed = violation.seed.map(|seed| format!(" (--seed {seed} shows all of it)"));
+            let seed = seed.unwrap_or_default();
+            println!("the smallest history found has {left} of {} steps{seed}:", world.steps);
             println!("{}", minimal.map_or(violation, |(_, smallest)| smallest));
             None
         }
