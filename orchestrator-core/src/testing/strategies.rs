@@ -33,10 +33,11 @@ use crate::money::Usd;
 use crate::outcome::{Interruption, MergeIntent};
 use crate::pipeline::{AGENTS, Pipeline, StageKind, StageSpec};
 use crate::plan::Plan;
-use crate::record::ParkReason;
+use crate::record::{ParkReason, PoolBounds};
 use crate::retry::RetryRules;
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
+use crate::time::Timestamp;
 
 /// The pool that some tasks need permits of beyond their stage's.
 const GPU: &str = "gpu";
@@ -53,7 +54,8 @@ const PIPELINES: [(&str, &[StageKind]); 4] = [
 /// Plans of 1 to so many tasks, at most 255, which can be carried out: `t0` and so on, each of which
 /// depends on some of those before it.
 ///
-/// They differ in priorities, estimates, retries, scopes, needs, pipelines, limits and budgets.
+/// They differ in priorities, estimates, retries, scopes, needs, pipelines, limits, and in the budgets
+/// of run, tasks and pools.
 pub fn plans(tasks_max: u8) -> impl Strategy<Value = Plan> {
     named_plans("t", tasks_max)
 }
@@ -61,8 +63,9 @@ pub fn plans(tasks_max: u8) -> impl Strategy<Value = Plan> {
 fn named_plans(prefix: &'static str, tasks_max: u8) -> impl Strategy<Value = Plan> {
     let pools = (2_u32..5, 2_u32..5);
     let budget = option::weighted(0.3, 1_u32..40);
-    (vec(drawn_task(), 1..=usize::from(tasks_max.max(1))), pools, budget).prop_map(
-        move |(drawn, (agents, gpu), budget)| {
+    let tasks = vec(drawn_task(), 1..=usize::from(tasks_max.max(1)));
+    (tasks, pools, budget, option::weighted(0.2, bounds())).prop_map(
+        move |(drawn, (agents, gpu), budget, bounds)| {
             let mut plan = Plan::default();
             for (number, (mut spec, before)) in drawn.into_iter().enumerate() {
                 spec.id = name(prefix, number);
@@ -85,10 +88,18 @@ fn named_plans(prefix: &'static str, tasks_max: u8) -> impl Strategy<Value = Pla
             }
             plan.pools.insert(pool(AGENTS), agents);
             plan.pools.insert(pool(GPU), gpu);
+            plan.pool_bounds.extend(bounds.map(|bounds| (pool(AGENTS), bounds)));
             plan.budget = budget.map(Usd::dollars);
             plan
         },
     )
+}
+
+fn bounds() -> impl Strategy<Value = PoolBounds> {
+    (option::of(1_u32..30), option::of(1_u32..4)).prop_map(|(dollars, in_flight_max)| PoolBounds {
+        budget: dollars.map(Usd::dollars),
+        in_flight_max,
+    })
 }
 
 /// A task without a name, and how far before it those are that it depends on.
@@ -97,14 +108,16 @@ fn drawn_task() -> impl Strategy<Value = (TaskSpec, std::collections::BTreeSet<u
     let scope = option::of(select(PATHS.to_vec()));
     let needs = (0_u32..3, option::weighted(0.1, Just(2_u32)));
     let counts = (0_u32..3, select(vec![0, 0, 0, 5, -5]), option::of(1_u64..10));
-    (btree_set(1_u8..8, 0..3), pipeline, scope, needs, counts).prop_map(
-        |(before, pipeline, scope, (gpu, agents), (retries, priority, minutes))| {
+    let budget = option::weighted(0.1, 1_u32..20);
+    (btree_set(1_u8..8, 0..3), pipeline, scope, needs, counts, budget).prop_map(
+        |(before, pipeline, scope, (gpu, agents), (retries, priority, minutes), budget)| {
             let mut spec = TaskSpec::new(name("t", 0));
             spec.verify = Some(VerifyCommand::Shell("true".to_owned()));
             spec.pipeline = pipeline.map(|name| name.parse().expect("a valid name"));
             spec.scope = scope.and_then(|path| Scope::parse([path]).ok());
             spec.max_retries = retries;
             spec.priority = priority;
+            spec.budget = budget.map(Usd::dollars);
             spec.estimate = minutes.map(|minutes| Duration::from_secs(60 * minutes));
             let needs = [(GPU, Some(gpu)), (AGENTS, agents)].into_iter();
             let needs =
@@ -140,8 +153,15 @@ fn of_people(tasks_max: u8) -> impl Strategy<Value = Command> {
 }
 
 fn of_the_run() -> impl Strategy<Value = Command> {
-    let limited = select(vec![AGENTS, GPU, "unheard-of"]);
+    let named = || select(vec![AGENTS, GPU, "unheard-of"]);
     prop_oneof![
+        option::of(0_u32..4).prop_map(|tasks| Command::SetPilot { tasks }),
+        (named(), bounds())
+            .prop_map(|(name, bounds)| Command::BoundPool { pool: pool(name), bounds }),
+        (named(), 0_u64..10_000_000).prop_map(|(name, until)| Command::ClosePool {
+            pool: pool(name),
+            until: Timestamp(until)
+        }),
         Just(Command::Prune),
         Just(Command::Settle),
         Just(Command::Tick),
@@ -150,7 +170,7 @@ fn of_the_run() -> impl Strategy<Value = Command> {
         Just(Command::Resume { actor: words().0 }),
         option::of(0_u32..60)
             .prop_map(|dollars| Command::SetBudget { budget: dollars.map(Usd::dollars) }),
-        (limited, 0_u32..4)
+        (named(), 0_u32..4)
             .prop_map(|(name, limit)| Command::LimitPool { pool: pool(name), limit }),
         named_plans("u", 3).prop_map(|plan| Command::AddPlan { plan: Arc::new(plan) }),
         named_plans("t", 1).prop_map(|plan| Command::AddPlan { plan: Arc::new(plan) }),
