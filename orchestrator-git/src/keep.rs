@@ -133,9 +133,18 @@ impl Inner {
         let args = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"];
         let list = self.in_tree(place, args).await?;
         let listed = self.git.run(list.env("GIT_INDEX_FILE", &index)).await?;
-        let is_declared =
-            |path: &&[u8]| std::str::from_utf8(path).is_ok_and(|path| declared.allows(path));
-        let paths: Vec<&[u8]> = listed.records().filter(is_declared).collect();
+        let is_declared = |path: &&[u8]| declared.allows(&String::from_utf8_lossy(path));
+        let mut paths: Vec<&[u8]> = Vec::new();
+        for path in listed.records() {
+            match path.strip_suffix(b"/") {
+                // A repository, which git cannot take.
+                Some(nested) if is_declared(&nested) => {
+                    self.set_aside(place, &place.tree.join(path_of(nested)))?;
+                }
+                Some(_) => {}
+                None => paths.extend(Some(path).filter(is_declared)),
+            }
+        }
         let mut tree = tree.clone();
         if !paths.is_empty() {
             let add = self.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;

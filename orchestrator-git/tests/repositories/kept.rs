@@ -1,11 +1,13 @@
 //! What is kept: listed, restored, and let go of by rule.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
 use orchestrator_core::port::{OpenWorkspace, Start, Workspaces as _};
 use orchestrator_core::{RunId, Scope};
-use orchestrator_git::{GitError, GitRun, KeptAs, KeptWork, Retention};
+use orchestrator_git::{GitConfig, GitError, GitRun, KeptAs, KeptWork, Retention};
 
 use crate::world::{World, git, task, write};
 
@@ -114,8 +116,24 @@ async fn kept_work_of_all_runs_is_found_in_the_repository_whatever_became_of_the
 }
 
 #[tokio::test]
+async fn p19_ignored_repositories_and_paths_that_are_no_text_are_kept_where_they_are_declared() {
+    let configure =
+        |config: &mut GitConfig| config.keep_ignored = Some(Scope::parse(["target/**"]).unwrap());
+    let world = World::with(|_| {}, configure).await;
+    let (_, workspace) = world.open(&task("t"), 1).await;
+    let odd = OsStr::from_bytes(b"target/\xff");
+    write(&workspace.path, odd, "odd");
+    write(&workspace.path, "target/nested/f", "x");
+    git(&workspace.path.join("target/nested"), ["init", "-q"]);
+    world.run.release(&world.run_id(), &task("t").id).await.unwrap();
+    let kept = git(&world.repo, ["ls-tree", "-r", "refs/orchestrator/r/kept/t/1-1"]);
+    assert!(kept.contains("target/\\377"), "{kept}");
+    assert!(world.run.set_aside()[0].join("tree/target/nested/f").exists());
+}
+
+#[tokio::test]
 async fn p19_ignored_files_that_are_declared_are_kept_and_no_others() {
-    let configure = |config: &mut orchestrator_git::GitConfig| {
+    let configure = |config: &mut GitConfig| {
         config.keep_ignored = Some(Scope::parse(["target/report", "**/*.sqlite"]).unwrap());
     };
     let world = World::with(|repo| write(repo, ".git/info/exclude", "*.sqlite\n"), configure).await;
