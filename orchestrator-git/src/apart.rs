@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use crate::error::GitError;
 use crate::exec::Call;
 use crate::names::Place;
-use crate::objects::Format;
 use crate::repository::Git;
 use crate::run::Inner;
 
@@ -27,11 +26,8 @@ pub(crate) struct Apart {
 impl Apart {
     /// Makes the directory, where it is missing.
     pub(crate) async fn make(git: &Git, dir: PathBuf) -> Result<Self, GitError> {
-        let format = match git.format {
-            Format::Sha1 => "--object-format=sha1",
-            Format::Sha256 => "--object-format=sha256",
-        };
-        let init = ["init", "-q", "--bare", "--template=", format, "--"];
+        let format = format!("--object-format={}", git.format.name());
+        let init = ["init", "-q", "--bare", "--template=", &format, "--"];
         git.run(Call::new(&git.dir, init).arg(&dir)).await?;
         Ok(Self { dir, of: git.dir.clone() })
     }

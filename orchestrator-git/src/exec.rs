@@ -49,6 +49,8 @@ const FIXED: &[(&str, &str)] = &[
     ("core.checkStat", "default"),
     ("core.trustCtime", "true"),
     ("core.safecrlf", "false"),
+    // It would stand in the place of what is wrong.
+    ("advice.graftFileDeprecated", "false"),
     ("worktree.useRelativePaths", "false"),
     ("i18n.commitEncoding", "UTF-8"),
     // Written is on the disk; an index can be made anew.

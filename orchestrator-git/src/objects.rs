@@ -25,6 +25,14 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// What git calls it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+        }
+    }
+
     /// The name that an object of this kind and content has.
     pub(crate) fn name_of(self, kind: &str, body: &[u8]) -> Oid {
         let header = format!("{kind} {}\0", body.len());

@@ -43,6 +43,19 @@ impl Remote {
         let refused =
             |why: String| GitError::Remote { path: path.to_owned(), why: why.trim().to_owned() };
         let path = std::fs::canonicalize(path).map_err(|err| refused(err.to_string()))?;
+        let ask = ["rev-parse", "--show-object-format", "--is-bare-repository"];
+        let asked = git.ask(Call::new(&path, ask).env("GIT_DIR", &path)).await?;
+        let said = asked.text();
+        let format = git.format.name();
+        match said.split_once('\n') {
+            _ if asked.code != 0 => return Err(refused(asked.stderr)),
+            Some((theirs, _)) if theirs != format => {
+                let why = format!("its objects are named by {theirs}, and not by {format}");
+                return Err(refused(why));
+            }
+            Some((_, "true")) => {}
+            Some(_) | None => return Err(refused("it has a checkout".to_owned())),
+        }
         let remote = Self { path, apart };
         let asked = git.ask(remote.call(["ls-remote", UPLOAD]).arg(&remote.path)).await?;
         if asked.code != 0 {
@@ -92,7 +105,14 @@ impl Remote {
         for (name, _, to) in moves {
             call = call.arg(format!("{to}:{name}"));
         }
-        git.ask(call).await
+        let mut answer = git.ask(call).await?;
+        if answer.code != 0 {
+            // Why it was refused stands with the refs.
+            let text = answer.text();
+            let refused = text.lines().filter(|line| line.starts_with('!'));
+            answer.stderr = refused.chain([answer.stderr.as_str()]).collect::<Vec<_>>().join("\n");
+        }
+        Ok(answer)
     }
 }
 

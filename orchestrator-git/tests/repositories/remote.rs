@@ -110,12 +110,26 @@ async fn what_is_no_repository_is_refused_before_anything_starts() {
     fs::create_dir(&repo).unwrap();
     git(&repo, ["init", "-q", "-b", "main"]);
     git(&repo, ["commit", "-q", "--allow-empty", "-m", "one"]);
-    for path in ["missing", "repo/.git/refs"] {
+    let make = |args: &[&str]| git(dir.path(), ["init", "-q"].iter().chain(args));
+    make(&["with a checkout"]);
+    make(&["--bare", "--object-format=sha256", "other.git"]);
+    for path in
+        ["missing", "repo/.git/refs", "with a checkout", "with a checkout/.git", "other.git"]
+    {
         let mut config = World::config(&repo, dir.path());
         config.remote = Some(dir.path().join(path));
         let err = GitRun::open(config).await.unwrap_err();
         assert!(matches!(&err, GitError::Remote { .. }), "{err}");
     }
+}
+
+#[tokio::test]
+async fn what_the_other_side_says_against_a_push_is_said() {
+    let (world, bare) = world().await;
+    git(&bare, ["config", "receive.hideRefs", "refs/orchestrator"]);
+    let fenced = world.run.fence(&world.run_id(), &task("t").id, FencingToken(1)).await;
+    let said = format!("{:?}", fenced.unwrap_err());
+    assert!(said.contains("hidden ref"), "{said}");
 }
 
 #[tokio::test]
