@@ -19,6 +19,7 @@ use crate::remote::Remote;
 use crate::repository::Git;
 use crate::rules::listed;
 use crate::setup::{PortBlocks, SetUp};
+use crate::shield::Shield;
 
 /// What a merge looks like on the branch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -362,11 +363,14 @@ impl Inner {
         Err(GitError::OtherRun { ours: self.config.run.clone(), asked: run.clone() })
     }
 
-    /// Notes what the repository would run, when a workspace is opened.
+    /// Notes what the repository would run, when a workspace is opened. What is new since the last
+    /// time came from those who judged, and is said where people read it.
     pub(crate) async fn note_programs(&self, slug: &str) -> Result<(), GitError> {
-        let now = self.git.programs().await?.programs;
+        let now = self.git.programs().await?;
         let mut noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.insert(slug.to_owned(), now);
+        let before = noted.insert(slug.to_owned(), now.programs.clone());
+        let new = before.map(|before| now.new_since(&before)).unwrap_or_default();
+        say_once(&new, &now, &mut noted);
         Ok(())
     }
 
@@ -382,17 +386,31 @@ impl Inner {
         if new.is_empty() || noted.len() == 1 {
             return Ok(new);
         }
-        let programs = listed(new.iter().map(String::as_str));
-        warn!(%programs, "the repository was set up to run other programs while tasks were worked on");
-        for before in noted.values_mut() {
-            before.clone_from(&now.programs);
-        }
+        say_once(&new, &now, &mut noted);
         Ok(Vec::new())
     }
 
-    /// Forgets what was noted of a workspace that is gone.
-    pub(crate) fn forget_programs(&self, slug: &str) {
-        self.programs.lock().unwrap_or_else(PoisonError::into_inner).remove(slug);
+    /// Forgets what was noted of a workspace that is about to go.
+    pub(crate) async fn forget_programs(&self, slug: &str) -> Result<(), GitError> {
+        let now = self.git.programs().await?;
+        let mut noted = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = noted.remove(slug);
+        let new = before.map(|before| now.new_since(&before)).unwrap_or_default();
+        say_once(&new, &now, &mut noted);
+        Ok(())
+    }
+}
+
+/// Says that the repository's set-up was changed, and by whom is not known; no other task will hear
+/// of it.
+fn say_once(new: &[String], now: &Shield, noted: &mut HashMap<String, BTreeMap<String, String>>) {
+    if new.is_empty() {
+        return;
+    }
+    let programs = listed(new.iter().map(String::as_str));
+    warn!(%programs, "git's own set-up of the repository was changed while tasks were worked on");
+    for before in noted.values_mut() {
+        before.clone_from(&now.programs);
     }
 }
 

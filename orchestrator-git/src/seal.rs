@@ -99,8 +99,8 @@ impl Inner {
         let programs = self.new_programs(&place.slug).await?;
         if !programs.is_empty() {
             broken.push(format!(
-                "The repository was set up to run other programs while the task was worked on; \
-                 take that back if you did it, and leave git's configuration and hooks alone: {}",
+                "Git's own set-up of the repository was changed while the task was worked on; take \
+                 that back if you did it, and leave git's configuration, hooks and lists alone: {}",
                 listed(programs.iter().map(String::as_str))
             ));
         }

@@ -130,12 +130,13 @@ impl Shield {
         }
     }
 
-    /// Adds the hooks and attributes that lie in the repository's directory.
+    /// Adds the hooks, attributes and ignored names that lie in the repository's directory.
     pub(crate) fn with_files(mut self, git_dir: &Path) -> Self {
         let hooks = fs::read_dir(git_dir.join("hooks")).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = hooks.map(|hook| hook.path()).collect();
         files.retain(|hook| hook.extension().is_none_or(|ext| ext != "sample"));
-        files.push(git_dir.join("info/attributes"));
+        // By the last one files go unseen.
+        files.extend(["info/attributes", "info/exclude"].map(|file| git_dir.join(file)));
         for file in files {
             let Ok(meta) = fs::metadata(&file) else { continue };
             let name = file.strip_prefix(git_dir).unwrap_or(&file);

@@ -169,7 +169,7 @@ impl Inner {
         let place = self.place(slug);
         let turn = self.turn(slug);
         let _turn = turn.lock().await;
-        self.forget_programs(slug);
+        self.forget_programs(slug).await?;
         if !place.dir.is_dir() {
             return Ok(());
         }

@@ -1,12 +1,16 @@
 //! What becomes of the work in a workspace.
 
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use orchestrator_core::port::{Sealed, Start, Workspaces as _};
 use orchestrator_core::{Candidate, ChangeId};
+use tracing::field::Field;
+use tracing::{Event, Metadata, Subscriber, span};
 
 use crate::world::{World, candidate, git, refused, scoped, task, write};
 
@@ -116,9 +120,12 @@ async fn what_an_agent_did_to_the_repository_itself_is_refused_and_named() {
     write(&workspace.path, "src/a.rs", "x\n");
     git(&workspace.path, ["config", "filter.x.clean", "evil"]);
     git(&workspace.path, ["config", "branch.x.merge", "harmless"]);
+    write(&world.repo, ".git/info/exclude", "*.rs\n");
     write(&world.repo, ".git/hooks/pre-commit", "#!/bin/sh\n");
     let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
     assert!(feedback.contains("filter.x.clean") && feedback.contains("hooks/pre-commit"));
+    assert!(feedback.contains("info/exclude"), "new files would go unseen: {feedback}");
+    fs::remove_file(world.repo.join(".git/info/exclude")).unwrap();
     assert!(!feedback.contains("branch.x.merge"), "{feedback}");
     let (ask, workspace) = world.open(&task("t"), 2).await;
     git(&workspace.path, ["checkout", "-q", "--orphan", "nowhere"]);
@@ -130,6 +137,61 @@ async fn what_an_agent_did_to_the_repository_itself_is_refused_and_named() {
     git(&workspace.path, ["checkout", "-q", "--detach", "main"]);
     let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
     assert!(feedback.contains(workspace.base.as_str()), "{feedback}");
+}
+
+/// Collects what is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Log {
+    fn said(&self) -> String {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = self.0.lock().unwrap();
+        event.record(&mut |field: &Field, value: &dyn fmt::Debug| {
+            write!(text, "{field}={value:?} ").unwrap();
+        });
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[tokio::test]
+async fn what_those_who_judge_did_to_the_repository_is_said_in_the_log() {
+    let log = Log::default();
+    let _guard = tracing::subscriber::set_default(log.clone());
+    let world = World::new().await;
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
+    let ask = world.ask(&task("t"), 2, Start::On(sealed.clone()));
+    world.run.open(&ask).await.unwrap();
+    assert!(!log.said().contains("set-up"));
+    // A test of the task does this.
+    write(&world.repo, ".git/hooks/pre-push", "#!/bin/sh\n");
+    let ask = world.ask(&task("t"), 3, Start::On(sealed));
+    world.run.open(&ask).await.unwrap();
+    assert!(log.said().contains("hooks/pre-push"));
+    git(&world.repo, ["config", "core.fsmonitor", "evil"]);
+    world.run.release(&world.run_id(), &task("t").id).await.unwrap();
+    let said = log.said();
+    assert!(said.contains("core.fsmonitor") && !said.contains("pre-push"), "{said}");
 }
 
 #[tokio::test]
