@@ -199,6 +199,10 @@ async fn the_account_file_learns_how_much_of_its_windows_is_used() {
     assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
     let state = account.state().unwrap();
     let windows: Vec<_> = state.windows().map(|(name, window)| (name, window.used)).collect();
+    if noted(&place)["version"] == "2.1.197" {
+        // It tells how much is used only once that is nearly all.
+        return assert_eq!(windows, []);
+    }
     assert_eq!(windows, [("five_hour", 0.85), ("seven_day", 0.4)]);
     // A fifth of each is the person's, and of one of them less is left.
     let end = runner.run(&place.cx).await;
