@@ -2,7 +2,10 @@
 //! commands of what they say.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::error;
 
 use crate::capacity::{Capacity, CapacitySource, Sign};
 use crate::command::{Command, Grant};
@@ -65,14 +68,15 @@ impl Feed {
 
     fn say(&self, pool: &PoolName, at: Timestamp, sign: Sign) {
         if let Some(source) = self.sources.get(pool) {
-            source.lock().unwrap_or_else(PoisonError::into_inner).note(at, sign);
+            ask(source, |source| source.note(at, sign));
         }
     }
 
+    /// What each source says; the limit of one that panics stays as it is.
     fn capacities(&self, now: Timestamp) -> impl Iterator<Item = (&PoolName, Capacity)> {
-        self.sources.iter().map(move |(pool, source)| {
-            (pool, source.lock().unwrap_or_else(PoisonError::into_inner).capacity(now))
-        })
+        self.sources
+            .iter()
+            .filter_map(move |(pool, source)| Some((pool, ask(source, |it| it.capacity(now))?)))
     }
 
     /// What makes the pools as the sources say.
@@ -94,4 +98,14 @@ impl Feed {
     pub(super) fn next_wake(&self, now: Timestamp) -> Option<Timestamp> {
         self.capacities(now).filter_map(|(_, capacity)| capacity.until).filter(|at| *at > now).min()
     }
+}
+
+/// What a source answers; `None` when it panics.
+fn ask<T>(source: &SharedCapacity, ask: impl FnOnce(&mut dyn CapacitySource) -> T) -> Option<T> {
+    let ask = || ask(&mut *source.lock().unwrap_or_else(PoisonError::into_inner));
+    let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
+    if answer.is_none() {
+        error!("what says the limit of a pool panicked");
+    }
+    answer
 }

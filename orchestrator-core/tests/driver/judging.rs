@@ -91,6 +91,31 @@ async fn p11_a_window_that_is_used_up_is_waited_for_and_is_no_stall() {
     assert_eq!(world.limits(&agents()), [3]);
 }
 
+/// Says the limit once, and panics ever after.
+#[derive(Debug)]
+struct Broken(AtomicU32);
+
+impl CapacitySource for Broken {
+    fn note(&mut self, _now: Timestamp, _sign: Sign) {
+        panic!("the source is broken");
+    }
+
+    fn capacity(&self, _now: Timestamp) -> Capacity {
+        assert!(self.0.fetch_add(1, Ordering::Relaxed) == 0, "the source is broken");
+        Capacity { limit: 3, until: None }
+    }
+}
+
+#[tokio::test]
+async fn a_source_of_a_limit_that_panics_leaves_the_limit_and_the_run_goes_on() {
+    let world = World::new(|_| StageEnd::passed());
+    let source = shared(Broken(AtomicU32::new(0)));
+    let orchestrator = world.configured(|config| config.capacity = source);
+    let plan = plan(&[("a", &[]), ("b", &["a"])]);
+    let end = orchestrator.drive(Some(plan), CancellationToken::new()).await;
+    assert_eq!((end.unwrap(), world.limits(&agents())), (RunEnd::Completed, vec![3]));
+}
+
 #[tokio::test]
 async fn p15_a_run_parks_after_its_pilot_with_a_projection_and_goes_on_when_a_person_resumes_it() {
     let world = World::new(|_| StageEnd::passed());
