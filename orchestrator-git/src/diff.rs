@@ -17,6 +17,8 @@ pub(crate) const SYMLINK: u32 = 0o120_000;
 pub(crate) struct Entry {
     pub(crate) old_mode: u32,
     pub(crate) new_mode: u32,
+    /// What is there now, where that is an object.
+    pub(crate) new: Option<Oid>,
     pub(crate) path: Vec<u8>,
 }
 
@@ -29,7 +31,8 @@ pub(crate) fn entries(raw: &[u8]) -> Vec<Entry> {
         let mut words = meta.trim_start_matches(':').split(' ');
         let mut mode = || words.next().and_then(|mode| u32::from_str_radix(mode, 8).ok());
         if let (Some(old_mode), Some(new_mode)) = (mode(), mode()) {
-            entries.push(Entry { old_mode, new_mode, path: path.to_vec() });
+            let new = words.nth(1).and_then(Oid::parse);
+            entries.push(Entry { old_mode, new_mode, new, path: path.to_vec() });
         }
     }
     entries
@@ -122,8 +125,11 @@ mod tests {
 
     #[test]
     fn raw_entries_keep_paths_as_bytes() {
-        let raw = b":000000 100644 0 1 A\0a\nb \xff\0:160000 000000 1 0 D\0sub\0";
-        let read = entries(raw);
+        let oid = "1".repeat(40);
+        let mut raw = format!(":000000 100644 0 {oid} A\0").into_bytes();
+        raw.extend_from_slice(b"a\nb \xff\0:160000 000000 1 0 D\0sub\0");
+        let read = entries(&raw);
+        assert_eq!(read[0].new, Oid::parse(&oid));
         assert_eq!(read[0].path, b"a\nb \xff");
         assert_eq!((read[1].old_mode, read[1].new_mode), (GITLINK, 0));
     }

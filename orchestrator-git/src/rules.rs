@@ -181,6 +181,7 @@ mod tests {
         let entry = |mode, path: &str| Entry {
             old_mode: 0,
             new_mode: mode,
+            new: None,
             path: path.as_bytes().to_vec(),
         };
         let scope = Scope::parse(["src"]).unwrap();

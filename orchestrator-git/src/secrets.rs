@@ -1,7 +1,6 @@
 //! Keys and tokens that a change would bring into the target.
 
-use std::fs::File;
-use std::io::Read as _;
+use std::fs;
 use std::path::Path;
 
 use orchestrator_core::Mask;
@@ -11,9 +10,6 @@ use crate::error::GitError;
 use crate::names::{Oid, path_of, shown};
 use crate::rules::{is_file, listed};
 use crate::run::Inner;
-
-/// How much of a file is looked at.
-const LOOKED_AT_BYTES: u64 = 1 << 20;
 
 impl Inner {
     /// The files into which a change brings keys or tokens, in words; those that a file had before
@@ -29,7 +25,15 @@ impl Inner {
         }
         let mut holding = Vec::new();
         for entry in entries.iter().filter(|entry| is_file(entry.new_mode)) {
-            let bytes = beginning(&tree.join(path_of(&entry.path)));
+            let len =
+                fs::symlink_metadata(tree.join(path_of(&entry.path))).map_or(0, |it| it.len());
+            if len > self.config.file_bytes_max {
+                // It is refused for that.
+                continue;
+            }
+            // What the commit has: the file may be written otherwise.
+            let Some(new) = &entry.new else { continue };
+            let bytes = self.git.object("blob", new).await?.unwrap_or_default();
             let secrets = Mask::keys().find(&bytes);
             if secrets.is_empty() {
                 continue;
@@ -52,11 +56,4 @@ impl Inner {
             format!("These files hold private keys or tokens of services, remove them: {paths}")
         }))
     }
-}
-
-/// What is looked at of a file; of one that cannot be read, nothing.
-fn beginning(path: &Path) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LOOKED_AT_BYTES).read_to_end(&mut bytes));
-    if read.is_ok() { bytes } else { Vec::new() }
 }

@@ -384,6 +384,14 @@ async fn a_key_or_token_that_a_change_adds_anywhere_in_a_file_is_refused_and_one
     let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
     assert!(feedback.contains("`src/a.rs`") && !feedback.contains("settings"), "{feedback}");
     write(&workspace.path, "src/a.rs", "clean\n");
+    write(&workspace.path, "far", format!("{}{pem}", "a line\n".repeat(300_000)));
+    write(&workspace.path, ".gitattributes", "*.wide working-tree-encoding=UTF-16LE\n");
+    let wide: Vec<u8> = pem.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    write(&workspace.path, "a.wide", wide);
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("`a.wide`, `far`"), "{feedback}");
+    fs::remove_file(workspace.path.join("far")).unwrap();
+    fs::remove_file(workspace.path.join("a.wide")).unwrap();
     candidate(world.run.seal(&ask, &workspace).await.unwrap());
 }
 
