@@ -27,6 +27,11 @@ const FIXED: &[(&str, &str)] = &[
     // Who owns the repository does not matter, since nothing that belongs to it runs.
     ("safe.directory", "*"),
     ("core.hooksPath", "/dev/null"),
+    // Hooks that are configured instead of lying in a directory, as newer gits have them.
+    ("hook.post-checkout.enabled", "false"),
+    ("hook.post-index-change.enabled", "false"),
+    ("hook.post-merge.enabled", "false"),
+    ("hook.reference-transaction.enabled", "false"),
     ("core.fsmonitor", "false"),
     ("core.attributesFile", "/dev/null"),
     ("core.excludesFile", "/dev/null"),

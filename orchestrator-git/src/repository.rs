@@ -1,7 +1,7 @@
 //! The handle of a repository: finding it, refusing what is none, and the calls that all parts use.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,16 +130,33 @@ impl Git {
     }
 
     pub(crate) async fn run(&self, call: Call) -> Result<Answer, GitError> {
-        self.caller.run(&call).await
+        self.caller.run(&call.config(&self.hooks().await?)).await
     }
 
     pub(crate) async fn ask(&self, call: Call) -> Result<Answer, GitError> {
-        self.caller.ask(&call).await
+        self.caller.ask(&call.config(&self.hooks().await?)).await
+    }
+
+    /// What switches configured hooks off.
+    async fn hooks(&self) -> Result<Vec<(OsString, OsString)>, GitError> {
+        let known = self.shield.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let stamp = Stamp::of(&self.config_files());
+        // What included files say is looked at where more depends on it.
+        let known = known.filter(|(then, _)| *then == stamp).map(|(_, shield)| shield);
+        let shield = match known {
+            Some(shield) => shield,
+            None => self.shield().await?,
+        };
+        Ok(shield.hooks.clone())
+    }
+
+    fn config_files(&self) -> [PathBuf; 2] {
+        ["config", "config.worktree"].map(|file| self.dir.join(file))
     }
 
     /// What the repository's configuration would run, read anew when it changed.
     pub(crate) async fn shield(&self) -> Result<Arc<Shield>, GitError> {
-        let files = [self.dir.join("config"), self.dir.join("config.worktree")];
+        let files = self.config_files();
         let stamp = Stamp::of(&files);
         let known = self.shield.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some((then, shield)) = known
@@ -150,11 +167,11 @@ impl Git {
         }
         // Files that are included count as the configuration does, and are not listed by themselves.
         let list = ["config", "--list", "-z", "--local", "--includes"];
-        let listed = self.run(self.plumbing(list)).await?;
+        let listed = self.caller.run(&self.plumbing(list)).await?;
         let mut listed = listed.stdout;
         if files[1].exists() {
             let call = self.plumbing(["config", "--list", "-z", "--includes", "--file"]);
-            listed.extend(self.run(call.arg(&files[1])).await?.stdout);
+            listed.extend(self.caller.run(&call.arg(&files[1])).await?.stdout);
         }
         let shield = Arc::new(Shield::read(&listed));
         let mut slot = self.shield.lock().unwrap_or_else(PoisonError::into_inner);

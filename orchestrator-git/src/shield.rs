@@ -52,6 +52,8 @@ const TAKEN_OVER: &[&str] = &[
 pub(crate) struct Shield {
     /// Pairs that overrule what would run.
     pub(crate) overrides: Vec<(OsString, OsString)>,
+    /// Pairs that switch configured hooks off, for gits that know them by their names only.
+    pub(crate) hooks: Vec<(OsString, OsString)>,
     /// Pairs that hold wherever files are read and written.
     pub(crate) taken_over: Vec<(OsString, OsString)>,
     /// What would run, by key.
@@ -119,6 +121,12 @@ impl Shield {
         if let Some(value) = overrule {
             self.overrides.push((OsString::from_vec(key.to_vec()), value.into()));
         }
+        if let ("hook", "command", Some(name)) =
+            (section, last, key.get(..key.len().saturating_sub("command".len())))
+        {
+            let enabled = [name, b"enabled"].concat();
+            self.hooks.push((OsString::from_vec(enabled), "false".into()));
+        }
         if TAKEN_OVER.contains(&lower.as_str()) {
             self.taken_over.push((OsString::from_vec(key.to_vec()), value.into()));
         }
@@ -162,7 +170,7 @@ mod tests {
     fn whatever_a_filter_or_merge_driver_is_called_it_is_overruled() {
         let listed =
             b"filter.a=b.c.clean\nevil\0filter.LFS.required\ntrue\0merge.x.driver\nevil %A\0\
-            core.bare\nfalse\0alias.st\nstatus\0";
+            core.bare\nfalse\0alias.st\nstatus\0hook.a.B.command\nevil\0";
         let shield = Shield::read(listed);
         let pair = |key: &str, value: &str| (OsString::from(key), OsString::from(value));
         assert_eq!(
@@ -173,6 +181,7 @@ mod tests {
                 pair("merge.x.driver", "false")
             ]
         );
-        assert_eq!(shield.programs.len(), 2);
+        assert_eq!(shield.hooks, [pair("hook.a.B.enabled", "false")]);
+        assert_eq!(shield.programs.len(), 3);
     }
 }
