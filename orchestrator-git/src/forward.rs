@@ -95,7 +95,8 @@ impl GitRun {
     /// The command by which a person takes what was merged into the branch that is checked out.
     #[must_use]
     pub fn merge_command(&self) -> String {
-        let path = self.0.git.path.display().to_string().replace('\'', r"'\''");
-        format!("git -C '{path}' merge '{}'", self.integration_branch())
+        let quoted = |text: &str| text.replace('\'', r"'\''");
+        let path = quoted(&self.0.git.path.display().to_string());
+        format!("git -C '{path}' merge '{}'", quoted(self.integration_branch()))
     }
 }

@@ -78,6 +78,13 @@ impl Git {
         own.or_else(|| self.dir.parent()).unwrap_or(&self.dir).to_owned()
     }
 
+    /// The checkouts beside the main one.
+    pub(crate) fn linked_checkouts(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.dir.join("worktrees")).into_iter().flatten().flatten();
+        let links = entries.filter_map(|admin| fs::read(admin.path().join("gitdir")).ok());
+        links.filter_map(|link| Some(path_of(link.trim_ascii()).parent()?.to_owned())).collect()
+    }
+
     /// The worktree in which a branch is checked out.
     pub(crate) async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>, GitError> {
         if self.has_ref_table() {

@@ -510,7 +510,7 @@ fn root_for(git: &Git, root: &Path) -> Result<PathBuf, GitError> {
     let main = if git.dir.ends_with(".git") { git.dir.parent() } else { None };
     let taken = git.checkout.as_deref().into_iter().chain([git.dir.as_path()]).chain(main);
     let is_inside = taken.into_iter().any(|dir| real.starts_with(dir));
-    if is_inside {
+    if is_inside || git.linked_checkouts().iter().any(|dir| real.starts_with(dir)) {
         return Err(refused("which is inside the repository"));
     }
     Ok(real)

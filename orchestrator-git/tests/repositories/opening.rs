@@ -95,6 +95,11 @@ async fn workspaces_inside_the_repository_are_refused() {
         assert!(matches!(error(config).await, GitError::Root { .. }));
         assert!(!root.exists());
     }
+    let other = world.dir.path().join("other");
+    git(&world.repo, ["worktree", "add", "-q", "--detach", other.to_str().unwrap()]);
+    let mut config = World::config(&world.repo, world.dir.path());
+    config.worktrees_root = other.join("trees");
+    assert!(matches!(error(config).await, GitError::Root { .. }));
     let link = world.dir.path().join("link");
     std::os::unix::fs::symlink(&world.repo, &link).unwrap();
     let mut config = World::config(&world.repo, world.dir.path());
@@ -183,6 +188,14 @@ async fn a_branch_that_tracks_the_file_of_questions_is_refused() {
     git(&repo, ["mv", "BLOCKED.md", "docs/BLOCKED.md"]);
     git(&repo, ["commit", "-qm", "two"]);
     drop(GitRun::open(World::config(&repo, dir.path())).await.unwrap());
+    // Also where only the branch has it that is merged into.
+    git(&repo, ["switch", "-q", "-c", "orchestrator/r"]);
+    write(&repo, "BLOCKED.md", "by a person\n");
+    git(&repo, ["add", "-A"]);
+    git(&repo, ["commit", "-qm", "three"]);
+    git(&repo, ["switch", "-q", "main"]);
+    let err = error(World::config(&repo, dir.path())).await;
+    assert!(err.to_string().contains("branch `orchestrator/r` has"), "{err}");
 }
 
 #[tokio::test]
