@@ -2,6 +2,7 @@
 //! the engine, that of whoever restores it.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use orchestrator_core::port::StoreError;
 use orchestrator_core::{Counts, TaskId, TaskRecord};
@@ -37,15 +38,15 @@ enum Unfit {
     Plan { count: u64, named: usize },
 }
 
-/// The names of all tasks, sorted; `None` where a plan is none.
-pub(crate) fn names(plans: &[Vec<u8>]) -> Option<Vec<Cow<'_, str>>> {
-    let mut all = Vec::new();
+/// The names of all tasks; `None` where a plan is none. A set: to look each of a million up in a
+/// sorted list takes ten times as long, since nearly every step of it is out of the cache.
+pub(crate) fn names(plans: &[Vec<u8>]) -> Option<HashSet<Cow<'_, str>>> {
+    let mut all = HashSet::new();
     for plan in plans {
         let named: Named<'_> = serde_json::from_slice(plan).ok()?;
         let left = named.plan.map(|plan| plan.tasks).unwrap_or_default();
         all.extend(named.tasks.into_iter().chain(left).map(|task| task.id));
     }
-    all.sort_unstable();
     Some(all)
 }
 
@@ -57,7 +58,7 @@ pub(crate) fn count(counts: &Counts) -> u64 {
 
 /// The first row that does not fit; `count` is how many tasks the run itself counts.
 pub(crate) fn unfit(
-    names: &[Cow<'_, str>],
+    names: &HashSet<Cow<'_, str>>,
     tasks: &[TaskRecord],
     count: u64,
 ) -> Option<StoreError> {
@@ -70,8 +71,7 @@ pub(crate) fn unfit(
         // A run without plans says nothing of its tasks.
         return None;
     }
-    let is_unplanned =
-        |task: &TaskRecord| names.binary_search_by(|name| (**name).cmp(task.id.as_str())).is_err();
+    let is_unplanned = |task: &TaskRecord| !names.contains(task.id.as_str());
     let cause = match tasks.iter().position(is_unplanned) {
         Some(place) => (place, Unfit::Unplanned(tasks.get(place)?.id.clone())),
         None if found < named => (found, Unfit::Task { named, found }),
