@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::body::Body;
-use super::draft::Draft;
+use super::draft::{Draft, Happening, What};
 use super::specs::Specs;
 use super::table::{Saved, Table};
 use crate::command::{Answer, Command, Refusal};
@@ -26,7 +26,8 @@ pub(super) struct Batch {
     is_open: bool,
     expected: Seq,
     commands: Vec<(CommandId, Answer)>,
-    draft: Draft,
+    /// There is one from the first command on; apart, so that it is lent to a decision by its address.
+    draft: Option<Box<Draft>>,
     /// The dependencies of a plan whose event is about to be applied.
     pub(super) links: Option<Box<Links>>,
     undo: Vec<Undo>,
@@ -138,26 +139,18 @@ impl Engine {
         if matches!(command, Command::Claim { .. }) {
             self.park(now);
         }
-        let mut draft = std::mem::take(&mut self.batch.draft);
+        let mut draft = self.batch.draft.take().unwrap_or_default();
         let before = draft.lengths();
         let answer = self.decide_into(&mut draft, now, command);
         if answer.is_err() {
             draft.cut(before);
         }
         if draft.lengths() == before {
-            self.batch.draft = draft;
+            self.batch.draft = Some(draft);
             return answer;
         }
-        for event in &draft.events[before.0..] {
-            match (&event.kind, command) {
-                (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
-                    self.bodies.insert(hash.clone(), Body::Plan(Arc::clone(plan)));
-                }
-                (EventKind::Edited { spec: hash, .. }, Command::Edit { spec, .. }) => {
-                    self.bodies.insert(hash.clone(), Body::Amendment(Arc::clone(spec)));
-                }
-                _ => {}
-            }
+        if matches!(command, Command::AddPlan { .. } | Command::Edit { .. }) {
+            self.keep_content(&draft.events[before.0..], command);
         }
         if !self.batch.is_open {
             self.batch.is_open = true;
@@ -167,24 +160,40 @@ impl Engine {
         for event in &draft.events[before.0..] {
             self.happen(event);
         }
-        self.batch.draft = draft;
+        self.batch.draft = Some(draft);
         if let Ok(answer) = &answer {
             self.batch.commands.push((id.clone(), *answer));
         }
         answer
     }
 
+    /// Keeps the plan or the edit that a command brings under the address that its event names.
+    fn keep_content(&mut self, events: &[Happening], command: &Command) {
+        for event in events {
+            let What::Other(kind) = &event.what else { continue };
+            match (&**kind, command) {
+                (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
+                    self.bodies.insert(hash.clone(), Body::Plan(Arc::clone(plan)));
+                }
+                (EventKind::Edited { spec: hash, .. }, Command::Edit { spec, .. }) => {
+                    self.bodies.insert(hash.clone(), Body::Amendment(Arc::clone(spec)));
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// The present batch as a commit; `None` when there is nothing to write.
     #[must_use]
     pub fn batch(&self) -> Option<Commit> {
         let batch = self.batch.is_open.then_some(&self.batch)?;
-        let events = batch.draft.events.iter().cloned();
+        let draft = batch.draft.as_ref()?;
         Some(Commit {
             expected: batch.expected,
             commands: batch.commands.clone(),
-            events: events.map(|event| self.published(event)).collect(),
+            events: draft.events.iter().map(|event| self.published(event)).collect(),
             records: self.touched(&batch.undo),
-            blobs: batch.draft.blobs.clone(),
+            blobs: draft.blobs.clone(),
         })
     }
 
@@ -193,7 +202,9 @@ impl Engine {
         let batch = &mut self.batch;
         batch.is_open = false;
         batch.commands.clear();
-        batch.draft.cut((0, 0));
+        if let Some(draft) = &mut batch.draft {
+            draft.cut((0, 0));
+        }
         if !is_on(Mutant::CommittedIsUndone) {
             batch.undo.clear();
         }

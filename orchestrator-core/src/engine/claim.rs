@@ -4,11 +4,10 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::Engine;
-use super::draft::Draft;
+use super::draft::{Draft, Granted, What};
 use super::index::Class;
 use super::table::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
-use crate::event::EventKind;
 use crate::id::{CommandId, FencingToken, OwnerId, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
@@ -30,9 +29,10 @@ impl Engine {
         owner: &OwnerId,
         only: Option<TaskNo>,
     ) -> Result<Answer, Refusal> {
-        if run.driver.as_ref() != Some(owner) && !is_on(Mutant::AnyoneClaims) {
+        let is_driver = run.driver.as_ref() == Some(owner) || is_on(Mutant::AnyoneClaims);
+        let Some(owner) = self.owners.find(owner).filter(|_| is_driver) else {
             return Err(Refusal::NotDriver(owner.clone()));
-        }
+        };
         let next = match only {
             Some(task) => self.grant_of(draft.now, run, task.0),
             None => self.next_grant(draft.now, run),
@@ -47,19 +47,19 @@ impl Engine {
         let timeout = if early { Duration::ZERO } else { stage.timeout };
         let (stage_no, attempt) = (task.hot().stage(), task.attempt_of_grant());
         let number = TaskNo(number);
-        draft.push(EventKind::Granted {
+        draft.happens(What::Granted(Granted {
             task: number,
             stage: stage_no,
             attempt,
             token,
-            owner: owner.clone(),
+            owner,
             hard_stop: draft.now.after(timeout).after(HARD_STOP_GRACE),
             // There is one, or the stage would not have been admitted.
             reserved: self
                 .class(number.0)
                 .and_then(|class| self.reservation(run, class, number.0))
                 .unwrap_or_default(),
-        });
+        }));
         Ok(Answer::Granted { task: number, stage: stage_no, attempt, token })
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Engine;
 use super::batch::Undo;
 use super::body::Body;
-use super::draft::Happening;
+use super::draft::{Happening, What};
 use super::growth::LIMIT_DEFAULT;
 use super::table::{Row, Saved};
 use crate::event::{Event, EventKind};
@@ -19,38 +19,38 @@ use crate::record::{Counts, OwnerRecord, ParkReason, PlanRef, PoolRecord, RunRec
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
 
-/// The number of a task that the run does not have.
-const UNKNOWN: TaskNo = TaskNo(u32::MAX);
-
 impl Engine {
     /// Applies an event that this engine decided, or one that follows in its log.
     ///
     /// An event that does not fit the state (which only a damaged log holds) changes as much as
     /// makes sense; [`Engine::audit`] tells.
     pub fn evolve(&mut self, event: &Event) {
-        let number = |id| self.specs.number(&id).map_or(UNKNOWN, TaskNo);
-        let kind = event.kind.clone().named(number);
-        self.happen(&Event { at: event.at, kind });
+        let happening = self.taken_in(event);
+        self.happen(&happening);
     }
 
     pub(super) fn happen(&mut self, event: &Happening) {
-        if let EventKind::RunCreated { run, rules } = &event.kind {
-            self.change_run(|_| {});
-            self.run = Some(new_run(run, rules, event.at));
-        } else {
-            self.apply(event.at, &event.kind);
-            let counts = self.index.counts;
-            self.change_sums(|run| {
-                run.last_at = run.last_at.max(event.at);
-                run.counts = counts;
-            });
+        match &event.what {
+            What::Granted(grant) => self.apply_grant(event.at, grant),
+            What::Passed(passed) => self.apply_passed(event.at, passed),
+            What::Other(kind) => self.apply(event.at, kind),
         }
+        let counts = self.index.counts;
+        self.change_sums(|run| {
+            run.last_at = run.last_at.max(event.at);
+            run.counts = counts;
+        });
         self.seq = self.seq.plus(1);
     }
 
     fn apply(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         match kind {
-            EventKind::RunCreated { .. } => {}
+            EventKind::RunCreated { run, rules } => {
+                self.change_run(|_| {});
+                self.run = Some(new_run(run, rules, at));
+            }
+            // These have a form of their own.
+            EventKind::Granted { .. } | EventKind::Passed { .. } => {}
             EventKind::PlanAdded { plan, tasks } => self.apply_plan(at, plan, *tasks),
             EventKind::PlanPruned { plan, .. } => self.apply_pruned(plan),
             EventKind::PoolLimited { pool, limit } => {
@@ -67,8 +67,6 @@ impl Engine {
             EventKind::BudgetSet { budget } => self.change_run(|run| run.budget = *budget),
             EventKind::DriverOpened { .. } => self.apply_opened(at, kind),
             EventKind::DriverEnded { owner } => self.apply_driver_ended(owner),
-            EventKind::Granted { .. } => self.apply_grant(at, kind),
-            EventKind::Passed { .. } => self.apply_passed(at, kind),
             EventKind::Rejected { .. } => self.apply_rejected(at, kind),
             EventKind::Suspended { .. } => self.apply_suspended(at, kind),
             EventKind::Interrupted { .. } => self.apply_interrupted(at, kind),

@@ -49,8 +49,8 @@ use self::registry::Registry;
 pub(crate) use self::specs::Specs;
 use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
-use crate::event::{Event, EventKind};
-use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId, TaskNo};
+use crate::event::EventKind;
+use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId};
 use crate::mutant::{Mutant, is_on};
 use crate::plan::{Plan, PlanFault};
 use crate::policy::{RemainingPath, SchedulingPolicy};
@@ -203,7 +203,7 @@ impl Engine {
     ) -> Result<Decision, Refusal> {
         let mut draft = Draft::default();
         let answer = self.decide_into(&mut draft, now, command)?;
-        let events = draft.events.into_iter().map(|event| self.published(event)).collect();
+        let events = draft.events.iter().map(|event| self.published(event)).collect();
         Ok(Decision { events, answer, blobs: draft.blobs })
     }
 
@@ -326,11 +326,5 @@ impl Engine {
 
     fn know(&mut self, body: Body) {
         self.bodies.insert(BlobHash::of(&body.canonical()), body);
-    }
-
-    /// The event as a log has it.
-    fn published(&self, event: Event<TaskNo>) -> Event {
-        let name = |task: TaskNo| self.specs.id(task.0).clone();
-        Event { at: event.at, kind: event.kind.named(name) }
     }
 }

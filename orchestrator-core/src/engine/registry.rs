@@ -21,12 +21,9 @@ impl<K, V> Default for Registry<K, V> {
 impl<K: Ord + Clone, V> Registry<K, V> {
     /// The number of a name, given now if it has none.
     pub(super) fn number(&mut self, name: &K) -> u32 {
-        if self.entries.get(self.last as usize).is_some_and(|(known, _)| known == name) {
-            return self.last;
-        }
-        if let Some(number) = self.numbers.get(name) {
-            self.last = *number;
-            return *number;
+        if let Some(number) = self.find(name) {
+            self.last = number;
+            return number;
         }
         let number = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         self.numbers.insert(name.clone(), number);
@@ -40,6 +37,9 @@ impl<K: Ord + Clone, V> Registry<K, V> {
     }
 
     pub(super) fn find(&self, name: &K) -> Option<u32> {
+        if self.entries.get(self.last as usize).is_some_and(|(known, _)| known == name) {
+            return Some(self.last);
+        }
         self.numbers.get(name).copied()
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Engine;
-use super::draft::Draft;
+use super::draft::{Draft, Made, Passed, What};
 use super::leases::Hold;
 use super::table::View;
 use crate::command::{Answer, StageReport};
@@ -360,14 +360,13 @@ impl End<'_> {
     }
 
     fn passed(&mut self) {
-        self.push(EventKind::Passed {
-            task: self.report.task,
-            token: self.report.token,
-            cost: self.cost,
-            candidate: self.report.candidate.clone(),
-            merged: self.report.merged.clone(),
-            session: self.report.session.clone(),
+        let StageReport { task, token, candidate, merged, session, .. } = self.report;
+        let (task, token, cost) = (*task, *token, self.cost);
+        let made = (candidate.is_some() || merged.is_some() || session.is_some()).then(|| {
+            let (candidate, merged) = (candidate.clone(), merged.clone());
+            Box::new(Made { candidate, merged, session: session.clone() })
         });
+        self.draft.happens(What::Passed(Passed { task, token, cost, made }));
     }
 
     /// Hands over a task whose lease ended with another event.

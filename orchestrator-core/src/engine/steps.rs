@@ -1,6 +1,7 @@
 //! What an event about one task changes in that task, and what it books.
 
 use super::Engine;
+use super::draft::{Granted, Made, Passed};
 use super::evolve::{Context, reopen};
 use super::leases::Hold;
 use super::table::{Row, Way};
@@ -13,22 +14,13 @@ use crate::record::{Cause, Delay, Escalation, Wait};
 use crate::time::Timestamp;
 
 impl Engine {
-    pub(super) fn apply_grant(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
-        let EventKind::Granted { task, stage, attempt, token, owner, hard_stop, reserved } = kind
-        else {
-            return;
-        };
-        let hold = Hold {
-            token: *token,
-            owner: self.owners.number(owner),
-            granted_at: at,
-            hard_stop: *hard_stop,
-            reserved: *reserved,
-        };
-        let had_scope = self.has(*task) && self.table.hot(task.0).holds_scope();
-        self.change(*task, at, |row, cx| {
-            row.set_stage(*stage);
-            row.set_attempt(*attempt);
+    pub(super) fn apply_grant(&mut self, at: Timestamp, grant: &Granted) {
+        let Granted { task, stage, attempt, token, owner, hard_stop, reserved } = *grant;
+        let hold = Hold { token, owner, granted_at: at, hard_stop, reserved };
+        let had_scope = self.has(task) && self.table.hot(task.0).holds_scope();
+        self.change(task, at, |row, cx| {
+            row.set_stage(stage);
+            row.set_attempt(attempt);
             if !row.hot().is_under_way() {
                 // Only what the same attempt left can be gone on with.
                 row.set_workspace(None);
@@ -38,7 +30,7 @@ impl Engine {
             row.set_dispatches(row.hot().dispatches() + u32::from(!is_free));
             row.set_holds_scope(cx.has_scope);
             let last = row.last_token();
-            row.set_last_token(*token);
+            row.set_last_token(token);
             row.set_back(|detail| {
                 detail.forget_settled(last);
                 detail.content = None;
@@ -46,16 +38,17 @@ impl Engine {
             row.lease(hold);
         });
         self.change_sums(|run| {
-            run.last_token = run.last_token.max(*token);
-            run.reserved = run.reserved.plus(*reserved);
+            run.last_token = run.last_token.max(token);
+            run.reserved = run.reserved.plus(reserved);
         });
-        if self.has(*task) {
+        if self.has(task) {
             self.note_passed_over(task.0, had_scope);
         }
     }
 
-    pub(super) fn apply_passed(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
-        let EventKind::Passed { task, cost, candidate, merged, session, .. } = kind else { return };
+    pub(super) fn apply_passed(&mut self, at: Timestamp, passed: &Passed) {
+        let Passed { task, cost, made, .. } = passed;
+        let merged = made.as_ref().and_then(|made| made.merged.as_ref());
         if self.has(*task) && self.table.hot(task.0).stage() == 0 {
             self.change_sums(|run| run.first_stage_failures = 0);
         }
@@ -65,11 +58,15 @@ impl Engine {
                 detail.interruptions = 0;
                 detail.intent = None;
             });
-            if candidate.is_some() {
-                row.detail_mut().candidate.clone_from(candidate);
-            }
-            if session.is_some() {
-                row.detail_mut().session.clone_from(session);
+            if let Some(made) = made {
+                let Made { candidate, session, .. } = &**made;
+                let detail = row.detail_mut();
+                if candidate.is_some() {
+                    detail.candidate.clone_from(candidate);
+                }
+                if session.is_some() {
+                    detail.session.clone_from(session);
+                }
             }
             if cx.makes && cx.makes_more {
                 // The next one goes on with the change, in a conversation of its own.
@@ -81,7 +78,7 @@ impl Engine {
                 return;
             }
             if merged.is_some() {
-                row.detail_mut().merged.clone_from(merged);
+                row.detail_mut().merged = merged.cloned();
             }
             row.finish(if merged.is_some() { Way::Merged } else { Way::Verified });
             row.set_under_way(false);
