@@ -1,11 +1,12 @@
 //! What the engine is measured against.
 
 use std::collections::{BinaryHeap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
+use crate::clock::Stopwatch;
 use crate::graphs::Graph;
 
 /// The leanest loop: adjacency in one array, counters, a heap by remaining path. No leases, records,
@@ -73,7 +74,7 @@ impl Csr {
     /// Completes all tasks, one after the other.
     pub(crate) fn run(&self) -> Duration {
         let mut waits = self.waits.clone();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let mut ready: BinaryHeap<(u32, u32)> = BinaryHeap::new();
         ready.extend(
             (0_u32..)
@@ -129,7 +130,7 @@ impl Maps {
     /// Completes all tasks, one after the other.
     pub(crate) fn run(&self) -> Duration {
         let mut waits = self.waits.clone();
-        let begun = Instant::now();
+        let begun = Stopwatch::start();
         let mut ready: BinaryHeap<(u32, String)> = waits
             .iter()
             .filter(|(_, waits)| **waits == 0)

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orchestrator_core::{Outcome, Plan, TaskSpec};
 use serde::Deserialize;
 
+use crate::clock::Stopwatch;
 use crate::graphs::{self, AT_ONCE, Graph, id, pool, scope};
 use crate::memory;
 use crate::subject::{Granted, Subject};
@@ -18,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Completes all tasks with at most [`AT_ONCE`] under way; the time of each.
 pub(crate) fn drain(mut subject: Subject, stages: u32, tasks: u32) -> f64 {
     let mut live: VecDeque<Granted> = VecDeque::new();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let mut ended = 0_u32;
     loop {
         while let Some(grant) = subject.claim() {
@@ -84,19 +85,19 @@ pub(crate) fn adding(graph: &Graph) -> [Duration; 3] {
         format!("{{\"id\":\"task-{task}\",\"depends_on\":[{names}],\"verify\":\"true\"}}")
     });
     let text = format!("[{}]", tasks.collect::<Vec<_>>().join(",\n"));
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let plain: Vec<PlainTask> = serde_json::from_str(&text).expect("valid JSON");
     let plain_time = begun.elapsed();
     let read = plain.iter().map(|task| task.id.len() + task.depends_on.len() + task.verify.len());
     assert!(read.sum::<usize>() > plain.len());
     drop(plain);
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let plan = Plan::parse(&text);
     let parse_time = begun.elapsed();
     // A text over the limits of plans is left out; a program may still add the plan.
     let plan = Arc::new(plan.unwrap_or_else(|_| graphs::plan(graph, true)));
     let mut subject = Subject::new();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     subject.add(plan);
     [plain_time, parse_time, begun.elapsed()]
 }
@@ -106,12 +107,12 @@ pub(crate) fn cascade(tasks: u32) -> [f64; 2] {
     let mut subject = Subject::with(Arc::new(graphs::plan(&graphs::tree(tasks), false)));
     let root = subject.claim().expect("the root can run");
     subject.accept();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     subject.end(root, Outcome::Question { text: "which?".to_owned() });
     let there = begun.elapsed();
     assert_eq!(subject.blocked(), tasks - 1, "all below the root are blocked");
     subject.accept();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     subject.retry(id(0));
     let back = begun.elapsed();
     assert_eq!(subject.blocked(), 0);
@@ -132,7 +133,7 @@ fn completions(subject: &mut Subject, mut live: VecDeque<Granted>) -> f64 {
         live.push_back(grant);
     }
     subject.accept();
-    let begun = Instant::now();
+    let begun = Stopwatch::start();
     let mut pairs = 0;
     while pairs < 2_000 && begun.elapsed() < PATIENCE {
         let Some(grant) = live.pop_front() else { break };

@@ -1,13 +1,14 @@
 //! What the engine costs, beside the leanest loop that could do the same and beside one of maps.
 //!
 //! `cargo bench -p benches --bench engine` prints `name: value` a line: medians of interleaved runs
-//! in one process, so that the ratios hold on a noisy machine. A completed task is a result and the
+//! in one process, in time on the processor, so that the figures hold on a noisy machine. A completed task is a result and the
 //! next grant; graphs have about three dependencies a task. `-- --up-to 10000 --runs 3` is a short
 //! form; `--only NAME` prints figures whose group begins with that.
 #![expect(clippy::print_stdout, reason = "a bench prints")]
 #![expect(clippy::expect_used, reason = "a bench that cannot run has nothing to say")]
 
 mod baseline;
+mod clock;
 mod figures;
 mod graphs;
 mod memory;
