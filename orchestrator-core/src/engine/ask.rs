@@ -294,7 +294,7 @@ impl Engine {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let timer = self.index.timers.first().map(|(at, _)| *at);
-        let stop = self.index.hard_stops.first().map(|(at, _)| at);
+        let stop = self.index.hard_stops.first().map(|((at, _), _)| at);
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
         let closed = closed.filter(|_| !is_on(Mutant::PoolOpensUnannounced));
         let timer = timer.filter(|_| !is_on(Mutant::WaitWithoutTimer));

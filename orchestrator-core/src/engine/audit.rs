@@ -168,7 +168,9 @@ impl Engine {
         let mut placed: Vec<u32> = Vec::new();
         for (place, (stop, lease)) in stops {
             match self.table.lease(lease) {
-                Some(lease) if lease.place == place && lease.hold.hard_stop == stop => {
+                Some(lease)
+                    if lease.place == place && (lease.hold.hard_stop, lease.hold.token) == stop =>
+                {
                     placed.push(lease.task);
                 }
                 _ => faults.push(format!("hard stop {place} is of no lease")),

@@ -88,6 +88,7 @@ impl Sums {
 }
 
 impl Batch {
+    /// Whether anything was decided since the last commit.
     pub(super) const fn is_open(&self) -> bool {
         self.is_open
     }
@@ -205,6 +206,7 @@ impl Engine {
         if let Some(draft) = &mut batch.draft {
             draft.cut((0, 0));
         }
+        self.table.forget();
         if !is_on(Mutant::CommittedIsUndone) {
             batch.undo.clear();
         }

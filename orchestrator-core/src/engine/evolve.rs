@@ -27,6 +27,9 @@ impl Engine {
     pub fn evolve(&mut self, event: &Event) {
         let happening = self.taken_in(event);
         self.happen(&happening);
+        if !self.batch.is_open() {
+            self.table.forget();
+        }
     }
 
     pub(super) fn happen(&mut self, event: &Happening) {
@@ -45,10 +48,7 @@ impl Engine {
 
     fn apply(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         match kind {
-            EventKind::RunCreated { run, rules } => {
-                self.change_run(|_| {});
-                self.run = Some(new_run(run, rules, at));
-            }
+            EventKind::RunCreated { run, rules } => self.apply_created(at, run, rules),
             // These have a form of their own.
             EventKind::Granted { .. } | EventKind::Passed { .. } => {}
             EventKind::PlanAdded { plan, tasks } => self.apply_plan(at, plan, *tasks),
@@ -116,6 +116,11 @@ impl Engine {
             EventKind::Completed => self.change_run(|run| run.state = RunState::Completed),
             EventKind::Failed => self.change_run(|run| run.state = RunState::Failed),
         }
+    }
+
+    fn apply_created(&mut self, at: Timestamp, run: &RunId, rules: &RetryRules) {
+        self.change_run(|_| {});
+        self.run = Some(new_run(run, rules, at));
     }
 
     fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash, tasks: u32) {
@@ -186,7 +191,7 @@ impl Engine {
         let mut row = self.table.row(number);
         change(&mut row, &cx);
         row.set_since(at);
-        self.changed(number, before.kind(), before.holds_scope());
+        self.changed(number, &before);
     }
 
     /// Makes a task what it was.
@@ -194,7 +199,7 @@ impl Engine {
         let before = *self.table.hot(number);
         self.unlink(number);
         self.table.restore(number, saved);
-        self.changed(number, before.kind(), before.holds_scope());
+        self.changed(number, &before);
     }
 
     /// Changes a task within its phase.
@@ -204,14 +209,14 @@ impl Engine {
         }
         self.batch.task_changes(&self.table, task.0);
         // What it has spent may decide whether it can run.
-        let is_queued = self.table.hot(task.0).is_ready() && self.specs.budget(task.0).is_some();
+        let before = *self.table.hot(task.0);
+        let is_queued = before.is_ready() && self.specs.budget(task.0).is_some();
         if is_queued {
             self.unlink(task.0);
         }
         change(&mut self.table.row(task.0));
         if is_queued {
-            let hot = *self.table.hot(task.0);
-            self.changed(task.0, hot.kind(), hot.holds_scope());
+            self.changed(task.0, &before);
         }
     }
 

@@ -21,6 +21,12 @@ pub(super) struct Heap<K> {
 }
 
 const CHILDREN: usize = 4;
+
+/// Whether an entry comes before another one; without a branch, since nobody can foretell it.
+fn is_before<K: Ord + Copy>(one: (K, u32), other: (K, u32)) -> bool {
+    (one.0 < other.0) | ((one.0 == other.0) & (one.1 < other.1))
+}
+
 /// The id of what was taken out of the middle of a row.
 const HOLE: u32 = u32::MAX;
 /// Tells places in the row from those in the heap.
@@ -131,7 +137,7 @@ impl<K: Ord + Copy> Heap<K> {
         while place > 0 {
             let parent = (place - 1) / CHILDREN;
             let above = self.entries[parent];
-            if above <= entry {
+            if !is_before(entry, above) {
                 break;
             }
             self.put(place, above, placed);
@@ -145,9 +151,17 @@ impl<K: Ord + Copy> Heap<K> {
         loop {
             let first = place * CHILDREN + 1;
             let end = (first + CHILDREN).min(self.entries.len());
-            let Some(least) = (first..end).min_by_key(|child| self.entries[*child]) else { break };
-            let below = self.entries[least];
-            if entry <= below {
+            let Some(children) = self.entries.get(first..end) else { break };
+            let Some((mut below, rest)) = children.split_first().map(|(one, rest)| (*one, rest))
+            else {
+                break;
+            };
+            let mut least = first;
+            for (child, one) in (first + 1..).zip(rest) {
+                let is_less = is_before(*one, below);
+                (least, below) = if is_less { (child, *one) } else { (least, below) };
+            }
+            if !is_before(below, entry) {
                 break;
             }
             self.put(place, below, placed);

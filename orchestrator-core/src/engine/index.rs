@@ -12,7 +12,7 @@ use super::heap::Heap;
 use super::locks::Locks;
 use super::registry::Registry;
 use super::table::{Hot, Kind, NONE, Table};
-use crate::id::PoolName;
+use crate::id::{FencingToken, PoolName};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::Pipeline;
@@ -65,8 +65,9 @@ pub(super) struct Index {
     pub(super) overdrawn: BTreeSet<u32>,
     /// When the waits of deferred tasks end.
     pub(super) timers: BTreeSet<(Timestamp, u32)>,
-    /// When live leases, by their number in the table, end at the latest.
-    pub(super) hard_stops: Heap<Timestamp>,
+    /// When live leases, by their number in the table, end at the latest; of those that end together
+    /// the older one comes first.
+    pub(super) hard_stops: Heap<(Timestamp, FencingToken)>,
     /// Tasks whose lease is being stopped.
     pub(super) stopping: BTreeSet<u32>,
     pub(super) locks: Locks,
@@ -138,7 +139,9 @@ impl Index {
     /// Whether others may take from the task what it needs, one part after the other.
     fn is_wide(&self, table: &Table, class: u32, task: u32) -> bool {
         self.classes[class as usize].is_wide
-            || (self.locks.has_parts(task) && !table.hot(task).holds_scope())
+            || (!self.locks.is_empty()
+                && self.locks.has_parts(task)
+                && !table.hot(task).holds_scope())
     }
 
     /// Puts a task among what is ready.
@@ -159,6 +162,10 @@ impl Index {
             self.wide.remove(&(table.hot(task).since(), task));
         }
         let place = table.hot(task).slot;
+        if self.locks.is_empty() {
+            self.classes[class as usize].ready.remove(place, &mut table.placer());
+            return;
+        }
         if self.locks.waits_in(task).is_some() {
             self.locks.unpark(task, class, place, &mut table.placer());
             return;
@@ -211,9 +218,9 @@ impl Index {
         }
     }
 
-    /// Counts a task of this first class in or out, as far as it is in flight.
-    fn count_in_flight(&mut self, first_class: u32, hot: &Hot, is_in: bool) {
-        if !hot.is_in_flight() || (!is_in && is_on(Mutant::FlightNeverEnds)) {
+    /// Counts a task of this first class in or out of those that are in flight.
+    fn count_in_flight(&mut self, first_class: u32, is_in: bool) {
+        if !is_in && is_on(Mutant::FlightNeverEnds) {
             return;
         }
         for (pool, _) in &self.classes[first_class as usize].needs {
@@ -242,12 +249,6 @@ impl Engine {
     /// Takes a task out of the index, as far as its phase put it in.
     pub(super) fn unlink(&mut self, number: u32) {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
-        if !(is_on(Mutant::CountsDrift) && hot.kind() == Kind::Deferred) {
-            *hot.kind().counter(&mut index.counts) -= 1;
-        }
-        index.blocked -= u32::from(hot.is_blocked());
-        index.begun -= u32::from(hot.attempt() > 0);
-        index.count_in_flight(self.specs.fresh_class(number), &hot, false);
         let class = self.specs.class(number, &hot);
         match hot.kind() {
             Kind::Open => {
@@ -294,10 +295,6 @@ impl Engine {
     /// Puts a task in where its phase says.
     fn link(&mut self, number: u32) {
         let (hot, index) = (*self.table.hot(number), &mut self.index);
-        *hot.kind().counter(&mut index.counts) += 1;
-        index.blocked += u32::from(hot.is_blocked());
-        index.begun += u32::from(hot.attempt() > 0);
-        index.count_in_flight(self.specs.fresh_class(number), &hot, true);
         let class = self.specs.class(number, &hot);
         match hot.kind() {
             Kind::Open => {
@@ -319,8 +316,8 @@ impl Engine {
             Kind::Leased => {
                 let table = &mut self.table;
                 let hold = table.lease(hot.slot).map(|lease| lease.hold);
-                let (stop, reserved) =
-                    hold.map(|hold| (hold.hard_stop, hold.reserved)).unwrap_or_default();
+                let stop = hold.map(|hold| (hold.hard_stop, hold.token)).unwrap_or_default();
+                let reserved = hold.map(|hold| hold.reserved).unwrap_or_default();
                 let mut placed = |lease, place| place_stop(table, lease, place);
                 index.hard_stops.insert(stop, hot.slot, &mut placed);
                 class.into_iter().for_each(|class| index.take(class, reserved));
@@ -335,6 +332,19 @@ impl Engine {
         }
     }
 
+    /// Counts a task that was like this as it is now.
+    fn recount(&mut self, number: u32, was: &Hot) {
+        let (is, index) = (self.table.hot(number), &mut self.index);
+        let drifts = is_on(Mutant::CountsDrift) && was.kind() == Kind::Deferred;
+        *was.kind().counter(&mut index.counts) -= u32::from(!drifts);
+        *is.kind().counter(&mut index.counts) += 1;
+        index.blocked = index.blocked + u32::from(is.is_blocked()) - u32::from(was.is_blocked());
+        index.begun = index.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
+        if was.is_in_flight() != is.is_in_flight() {
+            index.count_in_flight(self.specs.fresh_class(number), is.is_in_flight());
+        }
+    }
+
     /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
     fn enter(&mut self, class: u32, number: u32) {
         if self.is_overdrawn(number, class) {
@@ -344,17 +354,18 @@ impl Engine {
         }
     }
 
-    /// A task that was taken out of the index is another one now: puts it in again, and tells those
-    /// whom it concerns.
-    pub(super) fn changed(&mut self, number: u32, was: Kind, held_scope: bool) {
-        let hot = self.table.hot(number);
-        let (is, holds_scope) = (hot.kind(), hot.holds_scope());
-        if held_scope != holds_scope {
+    /// A task that was like this, and was taken out of the index, is another one now: puts it in
+    /// again, and tells those whom it concerns.
+    pub(super) fn changed(&mut self, number: u32, was: &Hot) {
+        let is = self.table.hot(number);
+        let (kind, holds_scope) = (is.kind(), is.holds_scope());
+        if was.holds_scope() != holds_scope {
             self.hold_scope(number, holds_scope);
         }
+        self.recount(number, was);
         self.link(number);
-        if was != is {
-            self.tell_dependents(number, was, is);
+        if was.kind() != kind {
+            self.tell_dependents(number, was.kind(), kind);
         }
         self.index.replace_stood(&mut self.table);
     }
@@ -387,11 +398,12 @@ impl Engine {
         let mut is_dead = is.is_dead_end() || (blocked && !is.is_settled());
         is_dead |= is_on(Mutant::WaitBlocksDependents) && is == Kind::Deferred;
         if was_done != is_done {
+            for edge in self.specs.edges(number) {
+                self.count_unmet(number, self.specs.end(edge), is_done);
+            }
             for place in 0.. {
-                let Some(next) = self.specs.dependent(number, place) else { break };
-                if self.specs.is_edge(number, next) {
-                    self.count_unmet(next, is_done);
-                }
+                let Some(next) = self.specs.later_dependent(number, place) else { break };
+                self.count_unmet(number, next, is_done);
             }
         }
         if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
@@ -399,8 +411,11 @@ impl Engine {
         }
     }
 
-    /// One of the tasks that this one waits for became done, or is so no longer.
-    fn count_unmet(&mut self, number: u32, is_done: bool) {
+    /// A task that another one waits for, if this edge counts, became done, or is so no longer.
+    fn count_unmet(&mut self, from: u32, number: u32, is_done: bool) {
+        if !self.specs.is_edge(from, number) {
+            return;
+        }
         let hot = self.table.hot_mut(number);
         let was_ready = hot.is_ready();
         if is_done {
@@ -458,6 +473,13 @@ impl Engine {
         for number in all {
             if self.table.hot(number).holds_scope() {
                 self.index.locks.hold(number);
+            }
+            let hot = self.table.hot(number);
+            *hot.kind().counter(&mut self.index.counts) += 1;
+            self.index.blocked += u32::from(hot.is_blocked());
+            self.index.begun += u32::from(hot.attempt() > 0);
+            if hot.is_in_flight() {
+                self.index.count_in_flight(self.specs.fresh_class(number), true);
             }
             self.link(number);
         }

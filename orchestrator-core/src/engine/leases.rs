@@ -28,26 +28,16 @@ pub(super) struct Lease {
     pub(super) why: Interruption,
 }
 
-/// Leases under numbers that are given again once they are free; a free one is stale, not gone.
+/// Leases under numbers that are given again once they are free.
+///
+/// One that ended stays as it was until [`Leases::forget`], so that its end can be undone without a
+/// copy of it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leases {
     all: Vec<Lease>,
     free: Vec<u32>,
+    ended: Vec<u32>,
 }
-
-/// What stands for a lease where there is none.
-pub(super) const NO_LEASE: Lease = Lease {
-    hold: Hold {
-        token: FencingToken(0),
-        owner: NONE,
-        granted_at: Timestamp(0),
-        hard_stop: Timestamp(0),
-        reserved: Usd::ZERO,
-    },
-    task: NONE,
-    place: NONE,
-    why: Interruption::Crashed,
-};
 
 impl Leases {
     pub(super) fn get(&self, number: u32) -> Option<&Lease> {
@@ -67,7 +57,25 @@ impl Leases {
         u32::try_from(self.all.len() - 1).unwrap_or(NONE)
     }
 
-    pub(super) fn remove(&mut self, number: u32) {
+    /// Ends a lease.
+    pub(super) fn end(&mut self, number: u32) {
+        self.ended.push(number);
+    }
+
+    /// Makes a lease live again that ended last of those that did not do so since.
+    pub(super) fn revive(&mut self, number: u32) {
+        if let Some(at) = self.ended.iter().rposition(|ended| *ended == number) {
+            self.ended.remove(at);
+        }
+    }
+
+    /// Takes a lease back as if it had never been.
+    pub(super) fn take_back(&mut self, number: u32) {
         self.free.push(number);
+    }
+
+    /// Lets the numbers of leases that ended be given again.
+    pub(super) fn forget(&mut self) {
+        self.free.append(&mut self.ended);
     }
 }

@@ -126,7 +126,7 @@ impl Engine {
     /// What happens because of the time: leases past their end, and waits that are over.
     pub(super) fn time_events(&self, draft: &mut Draft, run: &RunRecord) {
         let now = draft.now;
-        let stops = self.index.hard_stops.in_order().take_while(|(stop, _)| *stop <= now);
+        let stops = self.index.hard_stops.in_order().take_while(|((stop, _), _)| *stop <= now);
         let mut past: Vec<u32> =
             stops.filter_map(|(_, lease)| Some(self.table.lease(lease)?.task)).collect();
         past.sort_unstable();

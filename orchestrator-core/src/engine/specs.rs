@@ -291,10 +291,24 @@ impl Specs {
         if self.has_budgets { self.spec(task).budget } else { None }
     }
 
-    /// How many dependents of a task came with its own plan, and where they begin.
-    fn own_dependents(&self, task: u32) -> Range<usize> {
+    /// The edges from a task to those that came with its own plan, by number.
+    pub(super) fn edges(&self, task: u32) -> Range<usize> {
         let at = |place: usize| self.begins.get(place).map_or(self.edges.len(), |at| *at as usize);
         at(task as usize)..at(task as usize + 1)
+    }
+
+    /// The task that waits at the end of an edge of this number, whether it counts or not.
+    pub(super) fn end(&self, edge: usize) -> u32 {
+        self.edges[edge]
+    }
+
+    /// The one of this place among the dependents of a task that came later, whether it counts or
+    /// not.
+    pub(super) fn later_dependent(&self, task: u32, place: usize) -> Option<u32> {
+        if self.later.is_empty() {
+            return None;
+        }
+        self.later.get(&task)?.get(place).copied()
     }
 
     /// The tasks that wait for this one.
@@ -305,19 +319,7 @@ impl Specs {
     /// The edges from a task, whether they count or not.
     fn edges_from(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
         let later = self.later.get(&task).map(Vec::as_slice).unwrap_or_default();
-        self.edges[self.own_dependents(task)].iter().chain(later).copied()
-    }
-
-    /// The edge of this place among those from a task, whether it counts or not.
-    pub(super) fn dependent(&self, task: u32, place: usize) -> Option<u32> {
-        let own = self.own_dependents(task);
-        if let Some(next) = self.edges[own.clone()].get(place) {
-            return Some(*next);
-        }
-        if self.later.is_empty() {
-            return None;
-        }
-        self.later.get(&task)?.get(place - own.len()).copied()
+        self.edges[self.edges(task)].iter().chain(later).copied()
     }
 
     /// What a task depends on, in the order of its specification.
@@ -472,7 +474,7 @@ impl Specs {
     pub(super) fn prune(&mut self, first: u32, left: &Pruned) -> Range<u32> {
         let tasks = first..first + number(left.plan.tasks.len());
         let at = self.plans.partition_point(|part| part.first <= first) - 1;
-        let gone = self.own_dependents(first).start..self.own_dependents(tasks.end - 1).end;
+        let gone = self.edges(first).start..self.edges(tasks.end - 1).end;
         let count = number(gone.len());
         self.begins[first as usize..tasks.end as usize].fill(number(gone.start));
         self.begins[tasks.end as usize..].iter_mut().for_each(|begin| *begin -= count);

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::leases::{Hold, Lease, Leases, NO_LEASE};
+use super::leases::{Hold, Lease, Leases};
 use super::slab::Slab;
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
@@ -179,8 +179,8 @@ pub(super) struct Table {
 pub(super) struct Saved {
     hot: Hot,
     cold: Cold,
-    /// Meaningless unless its phase has one.
-    lease: Lease,
+    /// Why its lease was being stopped; meaningless unless it was. The lease itself is still there.
+    why: Interruption,
     detail: Option<Arc<Detail>>,
 }
 
@@ -262,9 +262,14 @@ impl Table {
         for (hot, cold) in self.hot.drain(tasks..).zip(self.cold.drain(tasks..)) {
             self.details.remove(cold.detail);
             if hot.kind.has_lease() {
-                self.leases.remove(hot.slot);
+                self.leases.end(hot.slot);
             }
         }
+    }
+
+    /// Makes what ended final: it cannot be undone any more.
+    pub(super) fn forget(&mut self) {
+        self.leases.forget();
     }
 
     pub(super) fn row(&mut self, number: u32) -> Row<'_> {
@@ -289,23 +294,28 @@ impl Table {
     /// How a task is now.
     pub(super) fn save(&self, number: u32) -> Saved {
         let (hot, cold) = (self.hot[number as usize], self.cold[number as usize]);
-        let slot = if hot.kind.has_lease() { hot.slot } else { 0 };
-        let lease = self.leases.get(slot).copied().unwrap_or(NO_LEASE);
+        let is_stopping = hot.kind == Kind::Stopping;
+        let lease = is_stopping.then(|| self.leases.get(hot.slot)).flatten();
         let has_detail = cold.detail != NONE;
         let detail = has_detail.then(|| self.details.get(cold.detail).cloned()).flatten();
-        Saved { hot, cold, lease, detail }
+        Saved { hot, cold, why: lease.map_or(Interruption::Crashed, |lease| lease.why), detail }
     }
 
     /// Makes a task what it was; what is computed of its neighbours stays.
     pub(super) fn restore(&mut self, number: u32, saved: Saved) {
-        let mut row = self.row(number);
-        row.leave();
-        let (unmet, dead, detail) = (row.hot.unmet, row.hot.dead, row.cold.detail);
-        *row.hot = Hot { unmet, dead, slot: NONE, ..saved.hot };
-        *row.cold = Cold { detail, ..saved.cold };
-        if saved.hot.kind.has_lease() {
-            row.hot.slot = row.leases.insert(saved.lease);
+        let row = self.row(number);
+        let lease_of = |hot: &Hot| hot.kind.has_lease().then_some(hot.slot);
+        let (had, has) = (lease_of(&saved.hot), lease_of(row.hot));
+        if had != has {
+            has.into_iter().for_each(|lease| row.leases.take_back(lease));
+            had.into_iter().for_each(|lease| row.leases.revive(lease));
         }
+        if let Some(lease) = had.and_then(|lease| row.leases.get_mut(lease)) {
+            lease.why = saved.why;
+        }
+        let (unmet, dead, detail) = (row.hot.unmet, row.hot.dead, row.cold.detail);
+        *row.hot = Hot { unmet, dead, slot: had.unwrap_or(NONE), ..saved.hot };
+        *row.cold = Cold { detail, ..saved.cold };
         match saved.detail {
             Some(detail) => match row.details.get_mut(row.cold.detail) {
                 Some(place) => *place = detail,
@@ -474,7 +484,7 @@ impl Row<'_> {
     fn leave(&mut self) {
         match self.hot.kind {
             Kind::Leased | Kind::Stopping => {
-                self.leases.remove(self.hot.slot);
+                self.leases.end(self.hot.slot);
                 self.hot.slot = NONE;
             }
             Kind::Deferred => self.set_back(|detail| detail.deferred = None),
