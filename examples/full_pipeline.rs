@@ -142,8 +142,9 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
         Some(plan) => plan,
         None => preflight::plan(&place.join("tasks.json"))?,
     };
-    let pipeline = compose(options, &place, run, &repository, store).await?;
+    // Before anything is said: whoever asks to stop after that is heard.
     let stop = stop::Stop::listen()?;
+    let pipeline = compose(options, &place, run, &repository, store).await?;
     let outcome = drive(options, &pipeline, plan, known.is_none(), &stop).await;
     let end = outcome.as_ref().ok();
     pipeline.watchers.close(pipeline.store.as_ref(), &pipeline.run, end, &stop).await?;
