@@ -122,25 +122,12 @@ impl Observer for JsonLines {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::mpsc::channel;
 
     use orchestrator_core::{FencingToken, TaskId};
 
     use super::*;
-
-    /// A reader that takes nothing as long as somebody holds the other end.
-    struct Stuck(Receiver<()>);
-
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // An error says that whoever held it has let go.
-            self.0.recv().map_or(Ok(bytes.len()), |()| Ok(bytes.len()))
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::stuck::Stuck;
 
     #[test]
     fn a_reader_that_stands_still_does_not_hold_the_end_up() {

@@ -14,6 +14,8 @@ mod live;
 mod notify;
 mod report;
 mod spans;
+#[cfg(test)]
+mod stuck;
 mod terminal;
 mod text;
 mod times;

@@ -218,19 +218,7 @@ mod tests {
     use orchestrator_core::{FencingToken, TaskId};
 
     use super::*;
-
-    /// A reader that takes nothing until it is let go.
-    struct Stuck(Receiver<()>);
-
-    impl Write for Stuck {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // An error says that whoever held it has let go.
-            self.0.recv().map_or(Ok(bytes.len()), |()| Ok(bytes.len()))
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
+    use crate::stuck::Stuck;
 
     #[test]
     fn a_terminal_that_stands_still_holds_nothing_up() {

@@ -134,7 +134,7 @@ impl Tree {
     }
 
     /// Kills what may still be there of the group, and reaps the program, in the background if it
-    /// does not end for now.
+    /// takes long to end.
     pub(crate) async fn put_away(self) {
         self.signal_group(Signal::KILL);
         if timeout(Duration::from_secs(1), self.exited()).await.is_ok() {

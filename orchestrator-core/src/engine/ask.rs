@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::index::Class;
-use super::table::Kind;
+use super::kind::Kind;
 use crate::budget::allowance;
 use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;

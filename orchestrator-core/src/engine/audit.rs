@@ -3,7 +3,8 @@
 use super::Engine;
 use super::body::Body;
 use super::index::Used;
-use super::table::{Kind, NONE};
+use super::kind::Kind;
+use super::table::NONE;
 use crate::money::Usd;
 use crate::record::{Counts, PlanRef, Snapshot};
 

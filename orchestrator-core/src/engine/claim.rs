@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Engine;
 use super::draft::{Draft, Granted, What};
 use super::index::Class;
-use super::table::Kind;
+use super::kind::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::id::{CommandId, FencingToken, OwnerId, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};

@@ -8,7 +8,7 @@ use super::batch::Undo;
 use super::body::{Body, edit_text};
 use super::draft::Draft;
 use super::evolve::reopen;
-use super::table::Kind;
+use super::kind::Kind;
 use crate::command::Refusal;
 use crate::event::EventKind;
 use crate::id::{BlobHash, PoolName, TaskId, TaskNo};

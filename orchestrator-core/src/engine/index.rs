@@ -9,9 +9,10 @@ use std::num::NonZeroU32;
 
 use super::Engine;
 use super::heap::Heap;
+use super::kind::Kind;
 use super::locks::Locks;
 use super::registry::Registry;
-use super::table::{Hot, Kind, NONE, Table};
+use super::table::{Hot, NONE, Table};
 use crate::id::{FencingToken, PoolName};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};

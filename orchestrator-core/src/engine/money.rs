@@ -74,7 +74,7 @@ impl Engine {
         allowance(Some(budget), spent, cap).is_none() && !unseen
     }
 
-    /// Whether nothing of this class is begun for now: more is under way than is finished, or the
+    /// Whether nothing of this class may be begun as things are: more is under way than is finished, or the
     /// pilot is.
     pub(super) fn is_held_back(&self, run: &RunRecord, class: &Class) -> bool {
         class.is_fresh && (self.is_pilot_full(run) || self.pressed(class).is_some())

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use super::draft::Draft;
-use super::table::{Kind, View};
+use super::kind::Kind;
+use super::table::View;
 use crate::command::{Command, Refusal};
 use crate::event::{EventKind, Resolution};
 use crate::id::{TaskId, TaskNo};

@@ -1,8 +1,9 @@
 //! Between the dense form of a task and the record that a store keeps.
 
 use super::Engine;
+use super::kind::Kind;
 use super::leases::Hold;
-use super::table::{Kind, View, Way};
+use super::table::{View, Way};
 use crate::lease::Lease;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Interruption;

@@ -4,15 +4,17 @@
 //! most tasks do not have lies apart in a [`Detail`]. A [`Row`] changes a task where it lies, a
 //! [`View`] reads it, a [`Saved`] is how it was.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
+use super::detail::{Detail, PLAIN};
+use super::kind::Kind;
 use super::leases::{Hold, Lease, Leases};
 use super::slab::Slab;
-use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
+use crate::id::FencingToken;
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
-use crate::outcome::{Candidate, Interruption, MergeIntent, Restart};
-use crate::record::{Completion, Counts, Escalation, Extra, Unheard, Wait};
+use crate::outcome::{Interruption, Restart};
+use crate::record::{Completion, Escalation, Wait};
 use crate::time::Timestamp;
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
@@ -22,111 +24,6 @@ pub(super) enum Way {
     Verified,
     ByHand,
     Skipped,
-}
-
-/// What most tasks do not have.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Detail {
-    /// Set while the task is deferred.
-    pub(super) deferred: Option<(Timestamp, Wait)>,
-    pub(super) merged: Option<ChangeId>,
-    /// Set while the task is escalated.
-    pub(super) escalation: Option<Escalation>,
-    pub(super) rejections: u32,
-    pub(super) rounds: Vec<u32>,
-    pub(super) interruptions: u32,
-    pub(super) deferrals: u32,
-    pub(super) extra: Extra,
-    pub(super) feedback: Vec<BlobHash>,
-    pub(super) signature: Option<u64>,
-    pub(super) session: Option<SessionId>,
-    pub(super) candidate: Option<Candidate>,
-    pub(super) intent: Option<MergeIntent>,
-    pub(super) content: Option<BlobHash>,
-    pub(super) settled: Usd,
-    /// Older leases that ended without their result, the newest last.
-    pub(super) unheard: Vec<Unheard>,
-    pub(super) refused: Option<FencingToken>,
-    /// The lease that left its workspace, where that is too long ago for the table.
-    old_workspace: Option<FencingToken>,
-}
-
-/// Most leases of a task that are kept as unheard.
-const UNHEARD_MAX: usize = 16;
-
-impl Detail {
-    /// What was booked for the last lease is that of an older one now.
-    pub(super) fn forget_settled(&mut self, last: FencingToken) {
-        if self.settled > Usd::ZERO && self.refused < Some(last) {
-            if self.unheard.len() >= UNHEARD_MAX {
-                self.unheard.remove(0);
-            }
-            self.unheard.push(Unheard { token: last, booked: self.settled });
-        }
-        self.settled = Usd::ZERO;
-    }
-}
-
-/// A task that has nothing unusual has this.
-static PLAIN: LazyLock<Detail> = LazyLock::new(Detail::default);
-
-/// What a task is doing; what belongs to a phase is in its lease or [`Detail`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Open,
-    Deferred,
-    Leased,
-    Stopping,
-    Done,
-    Escalated,
-    Cancelled,
-}
-
-impl Kind {
-    /// Whether nothing but a person changes this phase.
-    pub(super) const fn is_settled(self) -> bool {
-        matches!(self, Self::Done | Self::Escalated | Self::Cancelled)
-    }
-
-    /// Whether it is neither to be worked on nor waited for.
-    pub(super) const fn is_finished(self) -> bool {
-        matches!(self, Self::Done | Self::Cancelled)
-    }
-
-    /// Whether what depends on a task in this phase cannot run.
-    pub(super) const fn is_dead_end(self) -> bool {
-        matches!(self, Self::Escalated | Self::Cancelled)
-    }
-
-    /// Whether a task in this phase has a lease, live or being stopped.
-    pub(super) const fn has_lease(self) -> bool {
-        matches!(self, Self::Leased | Self::Stopping)
-    }
-
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Deferred => "deferred",
-            Self::Leased => "leased",
-            Self::Stopping => "stopping",
-            Self::Done => "done",
-            Self::Escalated => "escalated",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// The counter of this phase.
-    pub(super) const fn counter(self, counts: &mut Counts) -> &mut u32 {
-        match self {
-            Self::Open => &mut counts.open,
-            Self::Deferred => &mut counts.deferred,
-            Self::Leased => &mut counts.leased,
-            Self::Stopping => &mut counts.stopping,
-            Self::Done => &mut counts.done,
-            Self::Escalated => &mut counts.escalated,
-            Self::Cancelled => &mut counts.cancelled,
-        }
-    }
 }
 
 /// What each completion reads or writes of a task.

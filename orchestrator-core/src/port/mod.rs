@@ -41,7 +41,7 @@ pub type Cause = Box<dyn Error + Send + Sync>;
 #[non_exhaustive]
 pub enum PortError {
     /// It may work the next time: the stage is interrupted and granted again.
-    #[error("interrupted for now")]
+    #[error("it did not work this time")]
     Transient(#[source] Cause),
     /// It will not work before a person mends something: the task escalates.
     #[error("the set-up is at fault")]

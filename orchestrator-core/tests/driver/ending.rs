@@ -96,6 +96,15 @@ async fn p20_a_task_is_granted_again_only_once_nothing_of_its_crashed_stage_runs
 
 #[tokio::test(start_paused = true)]
 async fn a_stop_is_quick_whatever_stages_and_processes_do_and_leaves_the_lease_to_the_next() {
+    let world = with_leftovers().await;
+    let Phase::Stopping { why, .. } = world.phase("a").await else { panic!("it was let go") };
+    assert_eq!(why, Interruption::OwnerLost);
+    assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);
+    assert_eq!(world.host.ended().len(), 1);
+}
+
+/// A world in which a driver ended, quickly, and left the processes of the run stage of `a`.
+async fn with_leftovers() -> World {
     let world = World::new(|_| StageEnd::passed());
     let hanging = Stubborn { host: world.host.clone(), fails: Mutex::new(0), hangs: true };
     let orchestrator = world.orchestrator_with(|ports| {
@@ -107,24 +116,6 @@ async fn a_stop_is_quick_whatever_stages_and_processes_do_and_leaves_the_lease_t
     stop.cancel();
     let end = tokio::time::timeout(Duration::from_secs(1), driving).await;
     assert_eq!(end.expect("it stops").unwrap().unwrap(), RunEnd::Stopped);
-    let Phase::Stopping { why, .. } = world.phase("a").await else { panic!("it was let go") };
-    assert_eq!(why, Interruption::OwnerLost);
-    assert_eq!(world.drive(None).await.unwrap(), RunEnd::Completed);
-    assert_eq!(world.host.ended().len(), 1);
-}
-
-/// A world in which a driver ended and left the processes of the run stage of `a`.
-async fn with_leftovers() -> World {
-    let world = World::new(|_| StageEnd::passed());
-    let hanging = Stubborn { host: world.host.clone(), fails: Mutex::new(0), hangs: true };
-    let orchestrator = world.orchestrator_with(|ports| {
-        ports.runner = Arc::new(Deaf::default());
-        ports.host = Arc::new(hanging);
-    });
-    let (stop, driving) = start(orchestrator, plan(&[("a", &[])]));
-    world.committed(|kind| matches!(kind, EventKind::Granted { .. })).await;
-    stop.cancel();
-    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Stopped);
     world
 }
 

@@ -99,7 +99,7 @@ impl Model {
         }
     }
 
-    /// Whether the task was never begun, and none may be begun for now.
+    /// Whether the task was never begun, and none may be begun as things are.
     pub(super) fn is_held_back(&self, place: usize) -> bool {
         let begun = self.tasks.iter().filter(|task| task.attempt > 0).count();
         let pilot = self.run.as_ref().and_then(|run| run.pilot);

@@ -1,0 +1,55 @@
+//! What most tasks do not have: what became of those that met trouble, or made something.
+
+use std::sync::LazyLock;
+
+use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
+use crate::money::Usd;
+use crate::outcome::{Candidate, MergeIntent};
+use crate::record::{Escalation, Extra, Unheard, Wait};
+use crate::time::Timestamp;
+
+/// What most tasks do not have.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Detail {
+    /// Set while the task is deferred.
+    pub(super) deferred: Option<(Timestamp, Wait)>,
+    pub(super) merged: Option<ChangeId>,
+    /// Set while the task is escalated.
+    pub(super) escalation: Option<Escalation>,
+    pub(super) rejections: u32,
+    pub(super) rounds: Vec<u32>,
+    pub(super) interruptions: u32,
+    pub(super) deferrals: u32,
+    pub(super) extra: Extra,
+    pub(super) feedback: Vec<BlobHash>,
+    pub(super) signature: Option<u64>,
+    pub(super) session: Option<SessionId>,
+    pub(super) candidate: Option<Candidate>,
+    pub(super) intent: Option<MergeIntent>,
+    pub(super) content: Option<BlobHash>,
+    pub(super) settled: Usd,
+    /// Older leases that ended without their result, the newest last.
+    pub(super) unheard: Vec<Unheard>,
+    pub(super) refused: Option<FencingToken>,
+    /// The lease that left its workspace, where that is too long ago for the table.
+    pub(super) old_workspace: Option<FencingToken>,
+}
+
+/// Most leases of a task that are kept as unheard.
+const UNHEARD_MAX: usize = 16;
+
+impl Detail {
+    /// What was booked for the last lease is that of an older one now.
+    pub(super) fn forget_settled(&mut self, last: FencingToken) {
+        if self.settled > Usd::ZERO && self.refused < Some(last) {
+            if self.unheard.len() >= UNHEARD_MAX {
+                self.unheard.remove(0);
+            }
+            self.unheard.push(Unheard { token: last, booked: self.settled });
+        }
+        self.settled = Usd::ZERO;
+    }
+}
+
+/// A task that has nothing unusual has this.
+pub(super) static PLAIN: LazyLock<Detail> = LazyLock::new(Detail::default);

@@ -1,0 +1,62 @@
+//! The phases of a task, as the engine tells them apart inside.
+
+use crate::record::Counts;
+
+/// What a task is doing; what belongs to a phase is in its lease or [`Detail`](super::detail::Detail).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Open,
+    Deferred,
+    Leased,
+    Stopping,
+    Done,
+    Escalated,
+    Cancelled,
+}
+
+impl Kind {
+    /// Whether nothing but a person changes this phase.
+    pub(super) const fn is_settled(self) -> bool {
+        matches!(self, Self::Done | Self::Escalated | Self::Cancelled)
+    }
+
+    /// Whether it is neither to be worked on nor waited for.
+    pub(super) const fn is_finished(self) -> bool {
+        matches!(self, Self::Done | Self::Cancelled)
+    }
+
+    /// Whether what depends on a task in this phase cannot run.
+    pub(super) const fn is_dead_end(self) -> bool {
+        matches!(self, Self::Escalated | Self::Cancelled)
+    }
+
+    /// Whether a task in this phase has a lease, live or being stopped.
+    pub(super) const fn has_lease(self) -> bool {
+        matches!(self, Self::Leased | Self::Stopping)
+    }
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Deferred => "deferred",
+            Self::Leased => "leased",
+            Self::Stopping => "stopping",
+            Self::Done => "done",
+            Self::Escalated => "escalated",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// The counter of this phase.
+    pub(super) const fn counter(self, counts: &mut Counts) -> &mut u32 {
+        match self {
+            Self::Open => &mut counts.open,
+            Self::Deferred => &mut counts.deferred,
+            Self::Leased => &mut counts.leased,
+            Self::Stopping => &mut counts.stopping,
+            Self::Done => &mut counts.done,
+            Self::Escalated => &mut counts.escalated,
+            Self::Cancelled => &mut counts.cancelled,
+        }
+    }
+}
