@@ -454,6 +454,10 @@ async fn check_integration(
     name: &str,
     start: &Oid,
 ) -> Result<(), GitError> {
+    // As branches git can keep these, and means something else by them wherever it is asked.
+    if matches!(short(name).as_str(), "HEAD" | "@") {
+        return Err(GitError::BranchName { branch: short(name) });
+    }
     if git.tip(name).await?.is_none() {
         refuse_gone(git, refs, name).await?;
         let tried = git.rehearse(&format!("create {name} {start}\n")).await?;

@@ -50,7 +50,8 @@ pub enum SetUp {
     },
 }
 
-/// Ports that each worktree has for itself, so that no two tasks' servers meet.
+/// Ports that each worktree of a run has for itself, so that no two tasks' servers meet. Runs that
+/// are at work on one host together know nothing of each other's: give them a `first` of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortBlocks {
     /// The first port of the first block.

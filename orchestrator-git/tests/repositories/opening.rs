@@ -70,7 +70,7 @@ async fn a_branch_to_merge_into_must_be_free() {
         config
     };
     assert!(matches!(error(with("main")).await, GitError::BranchIsTarget { .. }));
-    for bad in ["-x", "a..b", "a b", "x.lock"] {
+    for bad in ["-x", "a..b", "a b", "x.lock", "HEAD", "@"] {
         assert!(matches!(error(with(bad)).await, GitError::BranchName { .. }), "{bad}");
     }
     let other = dir.path().join("other");
