@@ -4,7 +4,7 @@ use super::Engine;
 use super::body::Body;
 use super::index::Used;
 use super::kind::Kind;
-use super::table::NONE;
+use super::slab::NONE;
 use crate::money::Usd;
 use crate::record::{Counts, PlanRef, Snapshot};
 

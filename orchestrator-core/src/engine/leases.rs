@@ -1,6 +1,6 @@
 //! Leases under dense numbers.
 
-use super::table::NONE;
+use super::slab::NONE;
 use crate::id::FencingToken;
 use crate::money::Usd;
 use crate::outcome::Interruption;

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::heap::Heap;
-use super::table::NONE;
+use super::slab::NONE;
 use crate::scope::Scope;
 
 /// The scopes of a run's tasks.

@@ -1,6 +1,7 @@
 //! Values that are rare, under dense numbers.
 
-use super::table::NONE;
+/// No detail, lease or place.
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Values under numbers that are given again once they are free.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::detail::{Detail, PLAIN};
 use super::kind::Kind;
 use super::leases::{Hold, Lease, Leases};
-use super::slab::Slab;
+use super::slab::{NONE, Slab};
 use crate::id::FencingToken;
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -58,9 +58,6 @@ struct Cold {
     /// The number of its detail.
     detail: u32,
 }
-
-/// No detail, lease or place.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// The state of many tasks.
 #[derive(Debug, Clone, Default)]
