@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use crate::error::GitError;
 use crate::exec::Call;
+use crate::files::{read_plain, renew};
 use crate::names::Place;
+use crate::objects::Format;
 use crate::repository::Git;
 use crate::run::Inner;
 
@@ -24,11 +26,27 @@ pub(crate) struct Apart {
 }
 
 impl Apart {
-    /// Makes the directory, where it is missing.
-    pub(crate) async fn make(git: &Git, dir: PathBuf) -> Result<Self, GitError> {
-        let format = format!("--object-format={}", git.format.name());
-        let init = ["init", "-q", "--bare", "--template=", &format, "--"];
-        git.run(Call::new(&git.dir, init).arg(&dir)).await?;
+    /// Makes the directory, or what is missing of it or was changed.
+    ///
+    /// Git itself would leave a lock there when it is killed, and not begin again beside that.
+    pub(crate) fn make(git: &Git, dir: PathBuf) -> Result<Self, GitError> {
+        for below in ["objects", "refs"] {
+            let below = dir.join(below);
+            fs::create_dir_all(&below).map_err(GitError::io(&below, "made"))?;
+        }
+        let (version, extensions) = match git.format {
+            Format::Sha1 => (0, ""),
+            Format::Sha256 => (1, "[extensions]\n\tobjectformat = sha256\n"),
+        };
+        let core = format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n");
+        let config = [&core, "\tbare = true\n", extensions].concat();
+        for (name, text) in [("config", config.as_str()), ("HEAD", "ref: refs/heads/none\n")] {
+            let file = dir.join(name);
+            // Another process may be at it, and find the same.
+            if read_plain(&file, text.len() as u64).is_none_or(|found| found != text.as_bytes()) {
+                renew(&file, text.as_bytes())?;
+            }
+        }
         Ok(Self { dir, of: git.dir.clone() })
     }
 

@@ -202,7 +202,7 @@ async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<
         return Err(GitError::NotEmpty { path: into });
     }
     let dir = std::env::temp_dir().join(format!("orchestrator-restoring-{}", unique()));
-    let apart = Apart::make(git, dir.clone()).await?;
+    let apart = Apart::make(git, dir.clone())?;
     let args = ["read-tree", "--reset", "-u", &kept.commit];
     let call = apart.in_dir(git, (&into, &dir.join("restoring")), args).await?;
     let written = git.run(call).await;

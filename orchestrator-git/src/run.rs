@@ -254,7 +254,7 @@ impl GitRun {
             git.check_tree(&short(&integration), &tip, config.takes_stored).await?;
         }
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
-        let apart = Apart::make(&git, root.join(".apart.git")).await?;
+        let apart = Apart::make(&git, root.join(".apart.git"))?;
         let remote = match &config.remote {
             Some(path) => Some(Remote::open(&git, path, apart.clone()).await?),
             None => None,

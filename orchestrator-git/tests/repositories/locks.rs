@@ -43,6 +43,22 @@ async fn a_lock_left_while_the_branch_was_made_does_not_keep_the_run_from_openin
 }
 
 #[tokio::test]
+async fn what_a_kill_leaves_of_the_directory_apart_is_made_whole() {
+    let world = World::new().await;
+    let apart = world.dir.path().join("work trees/r/.apart.git");
+    for (lock, gone) in [("config.lock", "config"), ("HEAD.lock", "HEAD")] {
+        write(&apart, lock, "");
+        write(&apart, gone, "[core");
+    }
+    fs::remove_dir_all(apart.join("refs")).unwrap();
+    let run = world.again().await;
+    run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap();
+    write(&apart, "config", "[diff]\n\texternal = touch /nowhere\n");
+    drop(world.again().await);
+    assert!(!fs::read_to_string(apart.join("config")).unwrap().contains("external"));
+}
+
+#[tokio::test]
 async fn a_lock_of_somebody_else_is_named_and_left() {
     let world = World::new().await;
     let lock = world.repo.join(".git/packed-refs.lock");
