@@ -240,7 +240,11 @@ async fn p10_turns_dearer_than_what_is_held_back_pass_the_budget_once_and_are_bo
 #[tokio::test(flavor = "multi_thread")]
 async fn p10_a_run_that_is_killed_is_booked_at_its_reservation_and_goes_on() {
     let Some(program) = claude() else { return };
-    let kills = json!({ "command": "kill -KILL $PPID", "description": "d" });
+    // The program writes its conversation down a while after it has said it; one that is killed before
+    // that has none to go on with, and begins anew.
+    let kills = "until cat \"$CLAUDE_CONFIG_DIR\"/projects/*/*.jsonl | grep -q 'kill -KILL'; \
+                 do sleep 0.02; done; kill -KILL $PPID";
+    let kills = json!({ "command": kills, "description": "d" });
     let api = LoopbackApi::start(vec![
         Rule::new(Reply::text("Finished.")).user("Go on with the task"),
         Rule::new(Reply::tool("Bash", kills)),
