@@ -2,11 +2,9 @@
 //! commands of what they say.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tracing::error;
-
+use super::shield::caught_now;
 use crate::capacity::{Capacity, CapacitySource, Sign};
 use crate::command::{Command, Grant};
 use crate::engine::Engine;
@@ -103,9 +101,5 @@ impl Feed {
 /// What a source answers; `None` when it panics.
 fn ask<T>(source: &SharedCapacity, ask: impl FnOnce(&mut dyn CapacitySource) -> T) -> Option<T> {
     let ask = || ask(&mut *source.lock().unwrap_or_else(PoisonError::into_inner));
-    let answer = catch_unwind(AssertUnwindSafe(ask)).ok();
-    if answer.is_none() {
-        error!("what says the limit of a pool panicked");
-    }
-    answer
+    caught_now("what says the limit of a pool", ask).ok()
 }

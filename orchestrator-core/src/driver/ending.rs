@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::{error, warn};
+use tracing::warn;
 
 use super::stage::Stage;
 use super::turns::{Live, Message, Turns};
@@ -91,7 +90,7 @@ impl Turns {
         let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
         let tx = self.tx.clone();
         self.chores.spawn(async move {
-            end_processes(&host, &run, token).await;
+            end_processes(&*host, &run, token).await;
             // A loop that is gone leaves the lease to the next one.
             drop(tx.send(Message::Stopped { task, token }));
         });
@@ -103,7 +102,7 @@ impl Turns {
         let (host, run) = (Arc::clone(&self.ports.host), self.config.run.clone());
         live.abort = self.stages.spawn(async move {
             if !is_on(Mutant::CrashedStageIsFreeAtOnce) {
-                end_processes(&host, &run, report.token).await;
+                end_processes(&*host, &run, report.token).await;
             }
             report
         });
@@ -186,19 +185,14 @@ impl Turns {
     }
 }
 
-/// Returns once nothing of a lease runs any more, however often it takes, and whatever becomes of the
-/// adapter that is asked.
-async fn end_processes(host: &Arc<dyn Host>, run: &RunId, token: FencingToken) {
+/// Returns once nothing of a lease runs any more, however often it takes.
+async fn end_processes(host: &dyn Host, run: &RunId, token: FencingToken) {
     loop {
-        let (host, run) = (Arc::clone(host), run.clone());
-        let mut ending = JoinSet::new();
-        ending.spawn(async move { host.end_leftovers(&run, token).await });
-        match ending.join_next().await {
-            Some(Ok(Err(err))) => {
+        match host.end_leftovers(run, token).await {
+            Ok(_) => return,
+            Err(err) => {
                 warn!(%token, error = %err.chain(), "processes of a lost lease still run");
             }
-            Some(Err(err)) => error!(%token, %err, "the host panicked"),
-            Some(Ok(Ok(_))) | None => return,
         }
         tokio::time::sleep(LEFTOVERS_RETRY).await;
     }

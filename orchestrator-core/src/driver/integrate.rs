@@ -3,6 +3,7 @@
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::shield::{INTEGRATOR, caught_now};
 use super::stage::{Ended, Stage};
 use super::turns::Message;
 use crate::command::Answer;
@@ -125,7 +126,10 @@ impl Stage {
     }
 
     fn withdraw(&self) {
-        self.ports.integrator.withdraw(&self.run, &self.task.id, self.grant.token);
+        let withdraw =
+            || self.ports.integrator.withdraw(&self.run, &self.task.id, self.grant.token);
+        // Also on the way out of a panic, where a second one would end the process.
+        caught_now(INTEGRATOR, withdraw).ok();
     }
 
     /// Verifies the merged tree, since the target moved after the candidate was judged; how the

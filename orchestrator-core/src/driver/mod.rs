@@ -5,7 +5,7 @@
 //! store in step), `opening` (taking over a run), `turns` (the loop), `stage` (one stage from grant
 //! to report), `integrate` (the stage that merges), `capacity` (limits that change by
 //! themselves), `pilot` (what becomes of a run after it), `ending` (stages that are to end, and what
-//! they left running), `renewals` (the driver's own deadline), `view` (what observers see).
+//! they left running), `renewals` (the driver's own deadline), `view` (what observers see), `shield` (adapters that panic).
 
 mod capacity;
 mod ending;
@@ -16,6 +16,7 @@ mod opening;
 mod pilot;
 mod preflight;
 mod renewals;
+mod shield;
 mod stage;
 mod turns;
 mod view;
@@ -202,9 +203,17 @@ impl Orchestrator {
         plan: Option<Arc<Plan>>,
         stop: CancellationToken,
     ) -> Result<RunEnd, RunError> {
-        let driving = opening::Driving::new(&self.ports, &self.config);
-        let ledger = opening::open(&self.ports, &self.config, plan, &driving).await?;
-        turns::Turns::new(self.ports.clone(), self.config.clone(), ledger, stop).run().await
+        let Self { ports, config } = self.shielded()?;
+        let driving = opening::Driving::new(&ports, &config);
+        let ledger = opening::open(&ports, &config, plan, &driving).await?;
+        turns::Turns::new(ports, config, ledger, stop).run().await
+    }
+
+    /// The same, with adapters whose panics are errors.
+    fn shielded(&self) -> Result<Self, PortError> {
+        let policy = Arc::new(shield::ShieldedPolicy(Arc::clone(&self.config.policy)));
+        let config = DriverConfig { policy, ..self.config.clone() };
+        Ok(Self { ports: shield::shielded(&self.ports)?, config })
     }
 
     /// The adapters.
@@ -220,10 +229,11 @@ impl Orchestrator {
     /// [`RunError::Refused`] when the command makes no sense now, or the run does not exist; the
     /// other variants when the store does not answer.
     pub async fn ask(&self, command: &Command) -> Result<Answer, RunError> {
-        let mut ledger = opening::load(&self.ports, &self.config).await?.0;
+        let Self { ports, config } = self.shielded()?;
+        let mut ledger = opening::load(&ports, &config).await?.0;
         let turn = ledger.turn(std::slice::from_ref(command), ledger::Aim::Commands).await?;
         if !turn.events.is_empty() {
-            view::show(&*self.ports.observer, &turn.events, &ledger);
+            view::show(&*ports.observer, &turn.events, &ledger);
         }
         let answer = turn.answers.into_iter().next();
         Ok(answer.unwrap_or(Ok(Answer::Nothing))?)

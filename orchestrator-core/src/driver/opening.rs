@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tracing::warn;
 
 use super::ledger::{Aim, Ledger};
+use super::shield::{INTEGRATOR, WORKSPACES, caught};
 use super::{DriverConfig, Ports, RunError};
 use crate::command::{Command, Refusal};
 use crate::engine::Engine;
 use crate::id::{OwnerId, RunId, Seq, TaskId};
 use crate::mutant::{Mutant, is_on};
 use crate::plan::Plan;
-use crate::port::Liveness;
+use crate::port::{Liveness, PortError};
 use crate::record::{OwnerRecord, Phase};
 use crate::time::Timestamp;
 
@@ -80,6 +81,8 @@ pub(super) async fn open(
 ) -> Result<Ledger, RunError> {
     let (mut ledger, exists) = load(ports, config).await?;
     let ended = former_driver(ports, &ledger, config, driving)?;
+    let asking = async { ports.integrator.greatest_fence(&config.run).await };
+    let token_floor = caught(INTEGRATOR, asking).await.map_err(PortError::from)??;
     let mut commands = Vec::new();
     if !exists {
         commands.push(Command::CreateRun { rules: config.rules.clone() });
@@ -88,7 +91,7 @@ pub(super) async fn open(
         owner: ports.host.this_process(),
         reading: ports.host.reading(),
         ttl: config.lease_ttl,
-        token_floor: ports.integrator.greatest_fence(&config.run).await?,
+        token_floor,
         ended,
     });
     commands.extend(plan.map(|plan| Command::AddPlan { plan }));
@@ -107,7 +110,9 @@ pub(super) async fn open(
     }
     begin(ports, config, &mut ledger, &commands).await?;
     prune(ports, config, &ledger).await;
-    ports.workspaces.retain(&config.run, &with_workspace(&ledger.engine)).await?;
+    let live = with_workspace(&ledger.engine);
+    let retaining = async { ports.workspaces.retain(&config.run, &live).await };
+    caught(WORKSPACES, retaining).await.map_err(PortError::from)??;
     Ok(ledger)
 }
 

@@ -80,8 +80,9 @@ impl Orchestrator {
     /// # Errors
     /// [`RunError`] when the store does not answer.
     pub async fn projection(&self, assumed: Assumptions) -> Result<Option<Projection>, RunError> {
-        let ledger = opening::load(&self.ports, &self.config).await?.0;
+        let Self { ports, config } = self.shielded()?;
+        let ledger = opening::load(&ports, &config).await?.0;
         let of = (&ledger.engine, ledger.now());
-        projection(of, &*ledger.store, &self.config.run, assumed).await
+        projection(of, &*ledger.store, &config.run, assumed).await
     }
 }

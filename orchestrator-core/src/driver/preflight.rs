@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Orchestrator;
+use super::shield::caught;
 use crate::id::TaskId;
 use crate::plan::Plan;
 use crate::port::{PortError, Trial};
@@ -34,10 +35,15 @@ impl Orchestrator {
         }
         let mut tried = Vec::with_capacity(commands.len());
         for (command, tasks) in commands {
-            let place = self.ports.workspaces.untouched(&self.config.run).await?;
-            let trial = self.ports.verifier.try_on(command, &place).await;
+            let trial = self.trial(command);
+            let trial = caught("an adapter", trial).await.map_err(PortError::from)??;
             tried.push(Tried { command: command.clone(), tasks, trial });
         }
         Ok(tried)
+    }
+
+    async fn trial(&self, command: &VerifyCommand) -> Result<Trial, PortError> {
+        let place = self.ports.workspaces.untouched(&self.config.run).await?;
+        Ok(self.ports.verifier.try_on(command, &place).await)
     }
 }

@@ -14,6 +14,7 @@ use super::capacity::Feed;
 use super::ending::Inherited;
 use super::ledger::{Aim, Ledger, Turn};
 use super::renewals::Renewals;
+use super::shield::{WORKSPACES, caught};
 use super::stage::Stage;
 use super::{DriverConfig, Ports, RunEnd, RunError, view};
 use crate::command::{Answer, Command, Grant, StageReport};
@@ -23,7 +24,7 @@ use crate::id::{FencingToken, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome};
 use crate::pipeline::StageSpec;
-use crate::port::Room;
+use crate::port::{PortError, Room};
 use crate::record::{ParkReason, Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
@@ -178,8 +179,10 @@ impl Turns {
 
     /// Whether there is room for more work; tells when that changes.
     async fn has_room(&mut self) -> bool {
-        let asked = self.ports.workspaces.room(&self.config.run).await;
-        let room = asked.unwrap_or_else(|err| {
+        let (workspaces, run) = (&self.ports.workspaces, &self.config.run);
+        let asked = caught(WORKSPACES, async { workspaces.room(run).await }).await;
+        // As the port has it, what cannot be found out holds nothing up.
+        let room = asked.map_err(PortError::from).flatten().unwrap_or_else(|err| {
             debug!(error = %err.chain(), "it is not known whether there is room");
             Room::Enough
         });
@@ -283,7 +286,8 @@ impl Turns {
             self.releases.insert(task.clone(), released);
             self.chores.spawn(async move {
                 let _done: oneshot::Sender<()> = done;
-                if let Err(err) = workspaces.release(&run, &task).await {
+                let asked = caught(WORKSPACES, async { workspaces.release(&run, &task).await });
+                if let Err(err) = asked.await.map_err(PortError::from).flatten() {
                     warn!(%task, error = %err.chain(), "a workspace could not be removed");
                 }
             });

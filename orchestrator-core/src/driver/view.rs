@@ -1,10 +1,7 @@
 //! What observers see of a run.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use tracing::error;
-
 use super::ledger::Ledger;
+use super::shield::caught_now;
 use crate::event::StoredEvent;
 use crate::id::StageName;
 use crate::port::{Activity, Observer, Progress, Room, Running};
@@ -23,9 +20,7 @@ pub(super) fn show_activity(observer: &dyn Observer, activity: &Activity) {
 
 /// An observer that panics sees no more of this, and the run goes on.
 fn shielded(show: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(show)).is_err() {
-        error!("an observer panicked");
-    }
+    caught_now("an observer", show).ok();
 }
 
 /// Shows that there is room for more work, or none.

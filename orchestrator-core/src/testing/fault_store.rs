@@ -29,6 +29,8 @@ pub enum Fault {
     Delay(Duration),
     /// The call reaches the store twice; the first answer is given.
     Duplicate,
+    /// The call panics, and had no effect.
+    Panic,
 }
 
 /// The cause of an error that was put in on purpose.
@@ -106,16 +108,22 @@ impl<S: Store + ?Sized> FaultStore<S> {
             Some(Fault::Before) => return Err(StoreError::Busy(cause(Fault::Before))),
             Some(Fault::Lost) => return Err(StoreError::Unavailable(cause(Fault::Lost))),
             Some(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
+            Some(Fault::Panic) => panic(),
             Some(Fault::After | Fault::Duplicate) | None => {}
         }
         let answer = make().await?;
         match fault {
             Some(Fault::After) => return Err(StoreError::Unavailable(cause(Fault::After))),
             Some(Fault::Duplicate) => drop(make().await?),
-            Some(Fault::Before | Fault::Lost | Fault::Delay(_)) | None => {}
+            Some(Fault::Before | Fault::Lost | Fault::Delay(_) | Fault::Panic) | None => {}
         }
         Ok(answer)
     }
+}
+
+#[expect(clippy::panic, reason = "this is what is put in on purpose")]
+fn panic() -> ! {
+    panic!("{}", OnPurpose(Fault::Panic))
 }
 
 fn cause(fault: Fault) -> Cause {
@@ -153,6 +161,7 @@ impl<S: Store + ?Sized> Store for FaultStore<S> {
             Some(Fault::Before) => return Err(CommitError::Busy(cause(Fault::Before))),
             Some(Fault::Lost) => return Err(CommitError::Unknown(cause(Fault::Lost))),
             Some(Fault::Delay(delay)) => tokio::time::sleep(delay).await,
+            Some(Fault::Panic) => panic(),
             Some(Fault::After | Fault::Duplicate) | None => {}
         }
         let answer = self.inner.commit(run, commit).await;
@@ -163,7 +172,7 @@ impl<S: Store + ?Sized> Store for FaultStore<S> {
                 drop(self.inner.commit(run, commit).await);
                 answer
             }
-            Some(Fault::Before | Fault::Lost | Fault::Delay(_)) | None => answer,
+            Some(Fault::Before | Fault::Lost | Fault::Delay(_) | Fault::Panic) | None => answer,
         }
     }
 

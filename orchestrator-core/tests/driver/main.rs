@@ -8,6 +8,7 @@ mod gates;
 mod judging;
 mod lapse;
 mod others;
+mod panics;
 mod room;
 mod secrets;
 
