@@ -79,16 +79,18 @@ pub enum GitError {
         /// Where.
         worktree: PathBuf,
     },
-    /// The branch that is merged into is another name of one.
+    /// A branch is another name of one.
     #[error(
-        "branch `{branch}` is only another name of `{other}` (a symbolic ref), which would be moved: name another one to merge into, \
-         or remove the name (`git symbolic-ref -d refs/heads/{branch}`)"
+        "branch `{branch}` is only another name of `{other}` (a symbolic ref), which would be moved: name another one, \
+         or remove the name (`git -C '{}' symbolic-ref -d refs/heads/{branch}`)", repository.display()
     )]
     BranchSymbolic {
         /// The branch.
         branch: String,
         /// What it is a name of.
         other: String,
+        /// The repository that it is in.
+        repository: PathBuf,
     },
     /// The branch that the run merged into is not there any more.
     #[error(
@@ -98,6 +100,21 @@ pub enum GitError {
     BranchGone {
         /// The branch.
         branch: String,
+        /// Where it stood after the last merge.
+        last: String,
+        /// The ref that says so.
+        record: String,
+    },
+    /// The branch that the run merged into was moved back.
+    #[error(
+        "branch `{branch}` was moved to {stands}, which has not all that the run merged: `git branch -f {branch} {last}` brings that back, \
+         `git update-ref -d {record}` lets the run go on without it"
+    )]
+    BranchMovedBack {
+        /// The branch.
+        branch: String,
+        /// Where it stands.
+        stands: String,
         /// Where it stood after the last merge.
         last: String,
         /// The ref that says so.
@@ -295,6 +312,7 @@ impl GitError {
             Self::BranchCheckedOut { .. }
             | Self::BranchSymbolic { .. }
             | Self::BranchGone { .. }
+            | Self::BranchMovedBack { .. }
             | Self::WorkspaceLost { .. }
             | Self::NoRoom { .. }
             | Self::NoPorts { .. }

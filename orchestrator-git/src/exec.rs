@@ -35,7 +35,7 @@ const FIXED: &[(&str, &str)] = &[
     ("core.fsmonitor", "false"),
     ("core.attributesFile", "/dev/null"),
     ("core.excludesFile", "/dev/null"),
-    ("core.alternateRefsCommand", ""),
+    ("core.alternateRefsCommand", "true"),
     ("core.pager", "cat"),
     ("core.editor", "false"),
     ("core.askPass", "false"),

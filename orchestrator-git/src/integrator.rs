@@ -344,7 +344,7 @@ impl Inner {
                 let is_in = self.git.is_ancestor(merged.as_str(), branch.as_str()).await?;
                 return Ok(if is_in { Applied::Merged } else { Applied::Moved });
             }
-            self.check_not_checked_out().await?;
+            self.check_not_taken().await?;
             let lines = format!(
                 "verify {fence} {blob}\nupdate {} {merged} {onto}\nupdate {} {merged}\n",
                 self.integration,

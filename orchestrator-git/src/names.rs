@@ -201,6 +201,11 @@ pub(crate) fn path_of(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.to_vec()))
 }
 
+/// The name of a branch without `refs/heads/`.
+pub(crate) fn short(name: &str) -> &str {
+    name.strip_prefix("refs/heads/").unwrap_or(name)
+}
+
 /// A path as people read it, safe to print.
 pub(crate) fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).chars().flat_map(shown_char).collect()

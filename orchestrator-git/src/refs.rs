@@ -8,7 +8,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::error::GitError;
-use crate::names::{Oid, path_of};
+use crate::names::{Oid, path_of, short};
 use crate::repository::Git;
 
 /// What a file says of a ref.
@@ -67,6 +67,21 @@ impl Git {
         Ok((asked.code == 0).then(|| asked.text()))
     }
 
+    /// Refuses a branch that is checked out somewhere, or another name of one that may be: moving it
+    /// would pull the rug from under a person.
+    pub(crate) async fn refuse_taken(&self, name: &str) -> Result<(), GitError> {
+        if let Some(other) = self.stands_for(name).await? {
+            let (branch, other) = (short(name).to_owned(), short(&other).to_owned());
+            return Err(GitError::BranchSymbolic { branch, other, repository: self.path.clone() });
+        }
+        match self.checked_out(name).await? {
+            Some(worktree) => {
+                Err(GitError::BranchCheckedOut { branch: short(name).to_owned(), worktree })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Whether refs lie in tables that git alone reads.
     pub(crate) fn has_ref_table(&self) -> bool {
         self.dir.join("reftable").exists()
@@ -89,6 +104,8 @@ impl Git {
     pub(crate) async fn checked_out(&self, branch: &str) -> Result<Option<PathBuf>, GitError> {
         if self.has_ref_table() {
             let found = self.find_ref(branch).await?.and_then(|found| found.worktree);
+            // A bare repository has a HEAD, and no files that it stands for.
+            let found = found.filter(|dir| !self.is_bare || *dir != self.dir);
             return Ok(found.map(|dir| if dir == self.dir { self.main() } else { dir }));
         }
         let is_on = |head: PathBuf| {

@@ -11,7 +11,7 @@ use orchestrator_core::port::Applied;
 
 use crate::apart::Apart;
 use crate::error::GitError;
-use crate::exec::{Answer, Call};
+use crate::exec::{Answer, Call, Caller};
 use crate::integrator::token_in;
 use crate::names::Oid;
 use crate::repository::Git;
@@ -21,11 +21,14 @@ use crate::run::Inner;
 const UPLOAD: &str =
     "--upload-pack=git -c safe.directory=* -c core.hooksPath=/dev/null upload-pack";
 const RECEIVE: &str = "--receive-pack=git -c safe.directory=* -c core.hooksPath=/dev/null \
+                       -c core.alternateRefsCommand=true -c receive.denyCurrentBranch=refuse \
                        -c receive.autogc=false -c core.fsync=all receive-pack";
 
 /// The other repository.
 #[derive(Debug)]
 pub(crate) struct Remote {
+    /// How it is looked at without a push or a fetch.
+    git: Git,
     path: PathBuf,
     /// What git is called with.
     apart: Apart,
@@ -42,26 +45,27 @@ impl Remote {
     pub(crate) async fn open(git: &Git, path: &Path, apart: Apart) -> Result<Self, GitError> {
         let refused =
             |why: String| GitError::Remote { path: path.to_owned(), why: why.trim().to_owned() };
-        let path = std::fs::canonicalize(path).map_err(|err| refused(err.to_string()))?;
-        let ask = ["rev-parse", "--show-object-format", "--is-bare-repository"];
-        let asked = git.ask(Call::new(&path, ask).env("GIT_DIR", &path)).await?;
-        let said = asked.text();
-        let format = git.format.name();
-        match said.split_once('\n') {
-            _ if asked.code != 0 => return Err(refused(asked.stderr)),
-            Some((theirs, _)) if theirs != format => {
-                let why = format!("its objects are named by {theirs}, and not by {format}");
-                return Err(refused(why));
-            }
-            Some((_, "true")) => {}
-            Some(_) | None => return Err(refused("it has a checkout".to_owned())),
+        let theirs = Git::open(Caller::new(&git.caller.program), path).await;
+        let theirs = theirs.map_err(|err| refused(err.to_string()))?;
+        if !theirs.is_bare {
+            return Err(refused("it has a checkout".to_owned()));
         }
-        let remote = Self { path, apart };
+        if theirs.format != git.format {
+            let (theirs, ours) = (theirs.format.name(), git.format.name());
+            let why = format!("its objects are named by {theirs}, and not by {ours}");
+            return Err(refused(why));
+        }
+        let remote = Self { path: theirs.path.clone(), git: theirs, apart };
         let asked = git.ask(remote.call(["ls-remote", UPLOAD]).arg(&remote.path)).await?;
         if asked.code != 0 {
             return Err(refused(asked.stderr));
         }
         Ok(remote)
+    }
+
+    /// Refuses a branch there that is checked out, or another name of one: a push would move that.
+    pub(crate) async fn refuse_taken(&self, branch: &str) -> Result<(), GitError> {
+        self.git.refuse_taken(branch).await
     }
 
     /// A call that knows the objects of our repository and nothing of its configuration.
@@ -134,7 +138,7 @@ impl Inner {
         let Some(theirs) = theirs.filter(|theirs| Some(theirs) != ours.as_ref()) else {
             return Ok(());
         };
-        self.check_not_checked_out().await?;
+        self.check_not_taken().await?;
         remote.fetch(&self.git, branch).await?;
         let none = theirs.none_like();
         let ours = ours.unwrap_or(none);
@@ -221,7 +225,7 @@ impl Inner {
                 return Ok(Applied::Fenced);
             }
             // The branch here has to follow.
-            self.check_not_checked_out().await?;
+            self.check_not_taken().await?;
             let moves = [(branch, Some(onto), merged), (fence, Some(&blob), &used)];
             let pushed = remote.push(&self.git, &moves).await?;
             if pushed.code == 0 {

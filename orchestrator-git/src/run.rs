@@ -13,7 +13,7 @@ use tracing::warn;
 use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::Caller;
-use crate::names::{Oid, Place, Refs};
+use crate::names::{Oid, Place, Refs, short};
 use crate::queue::Queue;
 use crate::remote::Remote;
 use crate::repository::Git;
@@ -251,12 +251,16 @@ impl GitRun {
         if let Some(tip) = git.tip(&integration).await?
             && tip != start
         {
-            git.check_tree(&short(&integration), &tip, config.takes_stored).await?;
+            git.check_tree(short(&integration), &tip, config.takes_stored).await?;
         }
         fs::create_dir_all(&root).map_err(GitError::io(&root, "made"))?;
         let apart = Apart::make(&git, root.join(".apart.git"))?;
         let remote = match &config.remote {
-            Some(path) => Some(Remote::open(&git, path, apart.clone()).await?),
+            Some(path) => {
+                let remote = Remote::open(&git, path, apart.clone()).await?;
+                remote.refuse_taken(&integration).await?;
+                Some(remote)
+            }
             None => None,
         };
         Ok(Self(Arc::new(Inner {
@@ -316,15 +320,19 @@ impl Inner {
                     return Err(made.failed("update-ref"));
                 }
             }
-            refuse_checked_out(&self.git, name).await?;
+            self.check_not_taken().await?;
             self.follow_remote().await
         };
         self.branch.get_or_try_init(make).await.copied()
     }
 
-    /// Refuses to move a branch that somebody has checked out.
-    pub(crate) async fn check_not_checked_out(&self) -> Result<(), GitError> {
-        refuse_checked_out(&self.git, &self.integration).await
+    /// Refuses to move a branch that somebody has checked out, here or on the other side.
+    pub(crate) async fn check_not_taken(&self) -> Result<(), GitError> {
+        self.git.refuse_taken(&self.integration).await?;
+        match &self.remote {
+            Some(remote) => remote.refuse_taken(&self.integration).await,
+            None => Ok(()),
+        }
     }
 
     /// Where the branch stands that is merged into, or will when it is made.
@@ -417,7 +425,14 @@ fn say_once(new: &[String], now: &Shield, noted: &mut HashMap<String, BTreeMap<S
 async fn target(git: &Git, config: &GitConfig) -> Result<String, GitError> {
     if let Some(target) = &config.target {
         check_branch(git, target).await?;
-        return Ok(target.clone());
+        // By another name it would be compared with no checkout, and a fast-forward would end the name.
+        return match git.stands_for(&format!("refs/heads/{target}")).await? {
+            None => Ok(target.clone()),
+            Some(meant) => meant.strip_prefix("refs/heads/").map(str::to_owned).ok_or_else(|| {
+                let (branch, other) = (target.clone(), meant.clone());
+                GitError::BranchSymbolic { branch, other, repository: git.path.clone() }
+            }),
+        };
     }
     let call = crate::exec::Call::new(&git.path, ["symbolic-ref", "-q", "HEAD"]);
     let head = git.ask(call).await?;
@@ -455,45 +470,29 @@ async fn check_integration(
     start: &Oid,
 ) -> Result<(), GitError> {
     // As branches git can keep these, and means something else by them wherever it is asked.
-    if matches!(short(name).as_str(), "HEAD" | "@") {
-        return Err(GitError::BranchName { branch: short(name) });
+    if matches!(short(name), "HEAD" | "@") {
+        return Err(GitError::BranchName { branch: short(name).to_owned() });
     }
     if git.tip(name).await?.is_none() {
         refuse_gone(git, refs, name).await?;
         let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
         if tried.code != 0 {
-            return Err(GitError::BranchName { branch: short(name) });
+            return Err(GitError::BranchName { branch: short(name).to_owned() });
         }
     }
-    refuse_checked_out(git, name).await
+    git.refuse_taken(name).await
 }
 
 /// Refuses to make a branch anew that the run has merged into: what was merged would be missing.
 async fn refuse_gone(git: &Git, refs: &Refs, name: &str) -> Result<(), GitError> {
     match git.tip(&refs.merged()).await? {
         Some(last) => Err(GitError::BranchGone {
-            branch: short(name),
+            branch: short(name).to_owned(),
             last: last.to_string(),
             record: refs.merged(),
         }),
         None => Ok(()),
     }
-}
-
-/// Refuses a branch that is checked out somewhere, or another name of one that may be: moving it
-/// would pull the rug from under a person.
-async fn refuse_checked_out(git: &Git, name: &str) -> Result<(), GitError> {
-    if let Some(other) = git.stands_for(name).await? {
-        return Err(GitError::BranchSymbolic { branch: short(name), other: short(&other) });
-    }
-    match git.checked_out(name).await? {
-        Some(worktree) => Err(GitError::BranchCheckedOut { branch: short(name), worktree }),
-        None => Ok(()),
-    }
-}
-
-fn short(name: &str) -> String {
-    name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()
 }
 
 /// The place for workspaces, with all links in it resolved.

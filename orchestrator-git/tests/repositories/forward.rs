@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use orchestrator_git::{Forwarded, GitError};
+use orchestrator_git::{Forwarded, GitError, GitRun};
 
 use crate::world::{World, git, task, write};
 
@@ -66,6 +66,26 @@ async fn a_branch_that_is_not_checked_out_is_just_moved() {
     assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
     assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"dirty");
     assert_eq!(world.show("main:new"), "x");
+}
+
+#[tokio::test]
+async fn a_target_by_another_name_is_the_branch_that_the_name_stands_for() {
+    let prepare = |repo: &Path| {
+        git(repo, ["branch", "-m", "main", "trunk"]);
+        git(repo, ["symbolic-ref", "refs/heads/main", "refs/heads/trunk"]);
+    };
+    let world = World::with(prepare, |config| config.target = Some("main".to_owned())).await;
+    assert_eq!(world.run.target_branch(), "trunk");
+    let sealed = world.work(&task("t"), 1, &[("src/a.rs", "merged\n")]).await;
+    world.merge(&task("t"), 1, &sealed).await;
+    assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved);
+    assert_eq!(git(&world.repo, ["symbolic-ref", "refs/heads/main"]), "refs/heads/trunk");
+    assert_eq!(fs::read(world.repo.join("src/a.rs")).unwrap(), b"merged\n");
+    let mut config = World::config(&world.repo, world.dir.path());
+    config.target = Some("main".to_owned());
+    config.integration = Some("trunk".to_owned());
+    let err = GitRun::open(config).await.unwrap_err();
+    assert!(matches!(&err, GitError::BranchIsTarget { .. }), "{err}");
 }
 
 #[tokio::test]

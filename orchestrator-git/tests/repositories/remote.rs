@@ -124,6 +124,71 @@ async fn what_is_no_repository_is_refused_before_anything_starts() {
 }
 
 #[tokio::test]
+async fn a_branch_there_that_is_checked_out_or_another_name_is_refused_before_anything_starts() {
+    let (world, bare) = world().await;
+    let config = || {
+        let mut config = World::config(&world.repo, world.dir.path());
+        config.remote = Some(bare.clone());
+        config
+    };
+    fs::remove_dir_all(bare.join("hooks")).unwrap();
+    git(&bare, ["fetch", "-q", world.repo.to_str().unwrap(), "main:main"]);
+    git(&bare, ["symbolic-ref", "refs/heads/orchestrator/r", "refs/heads/main"]);
+    let err = GitRun::open(config()).await.unwrap_err();
+    let is_meant =
+        matches!(&err, GitError::BranchSymbolic { repository, .. } if *repository == bare);
+    assert!(is_meant, "{err}");
+    git(&bare, ["symbolic-ref", "-d", "refs/heads/orchestrator/r"]);
+    git(&bare, ["worktree", "add", "-q", "-b", BRANCH, "../theirs", "main"]);
+    let err = GitRun::open(config()).await.unwrap_err();
+    let is_meant =
+        matches!(&err, GitError::BranchCheckedOut { worktree, .. } if worktree.ends_with("theirs"));
+    assert!(is_meant, "{err}");
+    git(&bare, ["worktree", "remove", "../theirs"]);
+    // A bare repository may have it as its HEAD, in which nothing is checked out.
+    git(&bare, ["symbolic-ref", "HEAD", "refs/heads/orchestrator/r"]);
+    drop(GitRun::open(config()).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_somebody_makes_of_the_branch_there_meanwhile_moves_nothing_else() {
+    let (world, bare) = world().await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    world.fence(&task("one"), 3).await;
+    let (intent, _) = clean(world.propose(&task("one"), 3, &one).await);
+    fs::remove_dir_all(bare.join("hooks")).unwrap();
+    git(&bare, ["branch", "theirs", BRANCH]);
+    git(&bare, ["symbolic-ref", "refs/heads/orchestrator/r", "refs/heads/theirs"]);
+    let (run, id) = (&world.run, world.run_id());
+    let err = run.apply(&id, &task("one").id, FencingToken(3), &intent).await.unwrap_err();
+    assert!(err.chain().contains("another name of `theirs`"), "{}", err.chain());
+    assert_eq!(git(&bare, ["rev-parse", "theirs"]), one.base.as_str());
+}
+
+#[tokio::test]
+async fn what_the_other_side_is_configured_to_run_for_its_alternates_does_not_run() {
+    let mut bare = PathBuf::new();
+    let prepare = |repo: &Path| {
+        let dir = repo.parent().unwrap();
+        git(dir, ["clone", "-q", "--bare", repo.to_str().unwrap(), "lender.git"]);
+        git(dir, ["clone", "-q", "--bare", "--shared", "lender.git", "origin.git"]);
+        let trace = format!("touch '{}/trace'; true", dir.display());
+        for key in ["core.alternateRefsCommand", "uploadpack.packObjectsHook", "core.fsmonitor"] {
+            git(&dir.join("origin.git"), ["config", key, &trace]);
+        }
+    };
+    let world = World::with(prepare, |config| {
+        bare = config.repository.with_file_name("origin.git");
+        config.remote = Some(bare.clone());
+    })
+    .await;
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    let intent = world.merge(&task("one"), 3, &one).await;
+    assert_eq!(tip(&bare), intent.merged.as_str());
+    assert!(!world.dir.path().join("trace").exists());
+}
+
+#[tokio::test]
 async fn what_the_other_side_says_against_a_push_is_said() {
     let (world, bare) = world().await;
     git(&bare, ["config", "receive.hideRefs", "refs/orchestrator"]);
