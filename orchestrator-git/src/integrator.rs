@@ -212,7 +212,7 @@ impl Inner {
     /// Where the branch stands, on the other side where there is one.
     async fn present_tip(&self) -> Result<Oid, GitError> {
         self.follow_remote().await?;
-        self.branch_tip().await
+        self.head().await
     }
 
     pub(crate) async fn branch_tip(&self) -> Result<Oid, GitError> {

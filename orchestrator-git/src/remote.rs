@@ -87,7 +87,12 @@ impl Remote {
         Ok(Standing { branch: find(branch), fence: find(fence) })
     }
 
-    /// Brings the objects of a ref here, and says where it stands.
+    /// Where a branch stands there.
+    pub(crate) async fn branch(&self, git: &Git, branch: &str) -> Result<Option<Oid>, GitError> {
+        Ok(self.standing(git, branch, branch).await?.branch)
+    }
+
+    /// Brings the objects of a ref here.
     async fn fetch(&self, git: &Git, name: &str) -> Result<(), GitError> {
         let args = ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", UPLOAD];
         let call = self.call(args).arg(&self.path).arg(format!("+{name}:{name}"));
@@ -121,15 +126,25 @@ impl Remote {
 }
 
 impl Inner {
+    /// Where the branch stands on the other side, with all that is in it.
+    pub(crate) async fn theirs(&self) -> Result<Option<Oid>, GitError> {
+        let Some(remote) = &self.remote else { return Ok(None) };
+        let theirs = remote.branch(&self.git, &self.integration).await?;
+        if theirs.is_some() {
+            remote.fetch(&self.git, &self.integration).await?;
+        }
+        Ok(theirs)
+    }
+
     /// Takes over where the branch stands on the other side; makes it there where it is missing.
     pub(crate) async fn follow_remote(&self) -> Result<(), GitError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         let branch = self.integration.as_str();
-        let mut theirs = remote.standing(&self.git, branch, branch).await?.branch;
+        let mut theirs = remote.branch(&self.git, branch).await?;
         if theirs.is_none() {
             let start = self.head().await?;
             let pushed = remote.push(&self.git, &[(branch, None, &start)]).await?;
-            theirs = remote.standing(&self.git, branch, branch).await?.branch;
+            theirs = remote.branch(&self.git, branch).await?;
             if theirs.is_none() {
                 return Err(pushed.failed("push"));
             }
@@ -140,6 +155,7 @@ impl Inner {
         };
         self.check_not_taken().await?;
         remote.fetch(&self.git, branch).await?;
+        self.refuse_lost_there(&theirs).await?;
         let none = theirs.none_like();
         let ours = ours.unwrap_or(none);
         let moved = self.git.transact(&format!("update {branch} {theirs} {ours}\n")).await?;
@@ -218,8 +234,11 @@ impl Inner {
                 // A push may have gone through and its answer been lost.
                 self.follow_remote().await?;
                 let tip = self.branch_tip().await?;
-                let is_in = self.git.is_ancestor(merged.as_str(), tip.as_str()).await?;
-                return Ok(if is_in { Applied::Merged } else { Applied::Moved });
+                if !self.git.is_ancestor(merged.as_str(), tip.as_str()).await? {
+                    return Ok(Applied::Moved);
+                }
+                self.note_merged(merged).await?;
+                return Ok(Applied::Merged);
             }
             if theirs.fence.as_ref() != Some(&blob) {
                 return Ok(Applied::Fenced);
@@ -230,6 +249,7 @@ impl Inner {
             let pushed = remote.push(&self.git, &moves).await?;
             if pushed.code == 0 {
                 self.follow_remote().await?;
+                self.note_merged(merged).await?;
                 return Ok(Applied::Merged);
             }
             tries += 1;
@@ -237,5 +257,11 @@ impl Inner {
                 return Err(pushed.failed("push"));
             }
         }
+    }
+
+    /// Notes where the branch stood after a merge.
+    async fn note_merged(&self, merged: &Oid) -> Result<(), GitError> {
+        let noted = self.git.transact(&format!("update {} {merged}\n", self.refs.merged())).await?;
+        if noted.code == 0 { Ok(()) } else { Err(noted.failed("update-ref")) }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use orchestrator_core::{FencingToken, RunId, Scope};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::apart::Apart;
 use crate::error::GitError;
@@ -247,7 +247,8 @@ impl GitRun {
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
         roots.files = vec![git.dir.join(format!("{integration}.lock"))];
         roots.guard = root.join(".guard");
-        check_integration(&git, &refs, &integration, &start).await?;
+        let has_remote = config.remote.is_some();
+        check_integration(&git, &refs, &integration, &start, has_remote).await?;
         if let Some(tip) = git.tip(&integration).await?
             && tip != start
         {
@@ -259,6 +260,10 @@ impl GitRun {
             Some(path) => {
                 let remote = Remote::open(&git, path, apart.clone()).await?;
                 remote.refuse_taken(&integration).await?;
+                if remote.branch(&git, &integration).await?.is_none() {
+                    let ours = git.tip(&integration).await?;
+                    refuse_lost(&git, &refs, &integration, ours.as_ref()).await?;
+                }
                 Some(remote)
             }
             None => None,
@@ -314,7 +319,7 @@ impl Inner {
         let make = || async {
             let name = &self.integration;
             if self.git.tip(name).await?.is_none() {
-                let start = self.beginning().await?;
+                let start = self.head().await?;
                 let made = self.git.transact(&format!("create {name} {start}\n")).await?;
                 if self.git.tip(name).await?.is_none() {
                     return Err(made.failed("update-ref"));
@@ -337,16 +342,23 @@ impl Inner {
 
     /// Where the branch stands that is merged into, or will when it is made.
     pub(crate) async fn head(&self) -> Result<Oid, GitError> {
-        match self.git.tip(&self.integration).await? {
+        let (ours, theirs) = match self.git.tip(&self.integration).await? {
+            Some(ours) => (Some(ours), None),
+            None => (None, self.theirs().await?),
+        };
+        // On the other side it is looked for when it is followed.
+        if theirs.is_none() && (ours.is_none() || self.remote.is_none()) {
+            refuse_lost(&self.git, &self.refs, &self.integration, ours.as_ref()).await?;
+        }
+        match ours.or(theirs) {
             Some(found) => Ok(found),
-            None => self.beginning().await,
+            None => head_of(&self.git, &self.target).await,
         }
     }
 
-    /// Where a branch begins that is not there yet.
-    async fn beginning(&self) -> Result<Oid, GitError> {
-        refuse_gone(&self.git, &self.refs, &self.integration).await?;
-        head_of(&self.git, &self.target).await
+    /// Refuses to go on where the other side lost something that the run merged.
+    pub(crate) async fn refuse_lost_there(&self, theirs: &Oid) -> Result<(), GitError> {
+        refuse_lost(&self.git, &self.refs, &self.integration, Some(theirs)).await
     }
 
     /// The lock that keeps two calls out of one workspace.
@@ -468,31 +480,51 @@ async fn check_integration(
     refs: &Refs,
     name: &str,
     start: &Oid,
+    has_remote: bool,
 ) -> Result<(), GitError> {
     // As branches git can keep these, and means something else by them wherever it is asked.
     if matches!(short(name), "HEAD" | "@") {
         return Err(GitError::BranchName { branch: short(name).to_owned() });
     }
-    if git.tip(name).await?.is_none() {
-        refuse_gone(git, refs, name).await?;
-        let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
-        if tried.code != 0 {
-            return Err(GitError::BranchName { branch: short(name).to_owned() });
+    match git.tip(name).await? {
+        Some(tip) if !has_remote => refuse_lost(git, refs, name, Some(&tip)).await?,
+        Some(_) => {}
+        None => {
+            if !has_remote {
+                refuse_lost(git, refs, name, None).await?;
+            }
+            let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
+            if tried.code != 0 {
+                return Err(GitError::BranchName { branch: short(name).to_owned() });
+            }
         }
     }
     git.refuse_taken(name).await
 }
 
-/// Refuses to make a branch anew that the run has merged into: what was merged would be missing.
-async fn refuse_gone(git: &Git, refs: &Refs, name: &str) -> Result<(), GitError> {
-    match git.tip(&refs.merged()).await? {
-        Some(last) => Err(GitError::BranchGone {
-            branch: short(name).to_owned(),
-            last: last.to_string(),
-            record: refs.merged(),
-        }),
-        None => Ok(()),
+/// Refuses a branch that has not all that the run merged into it, because somebody removed it or
+/// moved it back. Commits of others are welcome, and said: nobody has looked whether they keep to
+/// anything.
+async fn refuse_lost(
+    git: &Git,
+    refs: &Refs,
+    name: &str,
+    stands: Option<&Oid>,
+) -> Result<(), GitError> {
+    let record = refs.merged();
+    let Some(last) = git.tip(&record).await?.filter(|last| Some(last) != stands) else {
+        return Ok(());
+    };
+    let (branch, last_text) = (short(name).to_owned(), last.to_string());
+    let Some(stands) = stands else {
+        return Err(GitError::BranchGone { branch, last: last_text, record });
+    };
+    if git.is_ancestor(last.as_str(), stands.as_str()).await? {
+        info!(%branch, from = %last, to = %stands, "the branch was moved on by others");
+        return Ok(());
     }
+    let stands = stands.to_string();
+    Err(GitError::BranchMovedBack { branch, stands, last: last_text, record })
 }
 
 /// The place for workspaces, with all links in it resolved.

@@ -295,6 +295,35 @@ async fn a_branch_that_somebody_deleted_is_not_quietly_begun_anew() {
 }
 
 #[tokio::test]
+async fn a_branch_that_somebody_moved_back_is_not_quietly_gone_on_with() {
+    let world = World::new().await;
+    let one = world.work(&task("one"), 1, &[("src/a.rs", "x\n")]).await;
+    let two = world.work(&task("two"), 2, &[("src/b.rs", "x\n")]).await;
+    let intent = world.merge(&task("one"), 3, &one).await;
+    git(&world.repo, ["branch", "-f", "orchestrator/r", "main"]);
+    world.fence(&task("two"), 4).await;
+    let (run, id) = (&world.run, world.run_id());
+    let err = run.propose(&id, &task("two"), FencingToken(4), &two).await.unwrap_err();
+    assert!(err.chain().contains("has not all that the run merged"), "{}", err.chain());
+    let config = World::config(&world.repo, world.dir.path());
+    let err = GitRun::open(config).await.unwrap_err().to_string();
+    let remedy = format!("git branch -f orchestrator/r {}", intent.merged);
+    assert!(err.contains(&remedy), "{err}");
+    git(&world.repo, remedy.split(' ').skip(1));
+    // Commits of others on top are welcome.
+    let tree = format!("{}^{{tree}}", intent.merged);
+    let onto = intent.merged.as_str();
+    let person = git(&world.repo, ["commit-tree", &tree, "-p", onto, "-m", "by a person"]);
+    git(&world.repo, ["branch", "-f", "orchestrator/r", &person]);
+    let world = World { run: world.again().await, ..world };
+    assert_eq!(world.merge(&task("two"), 5, &two).await.onto.as_str(), person);
+    // A person who means it says so.
+    git(&world.repo, ["branch", "-f", "orchestrator/r", "main"]);
+    git(&world.repo, ["update-ref", "-d", "refs/orchestrator/r/merged"]);
+    drop(world.again().await);
+}
+
+#[tokio::test]
 async fn a_merge_commit_has_the_candidate_as_its_second_parent() {
     let configure = |config: &mut GitConfig| {
         config.strategy = Strategy::MergeCommit;

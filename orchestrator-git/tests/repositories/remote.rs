@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use orchestrator_core::FencingToken;
 use orchestrator_core::port::{Applied, Integrator as _};
-use orchestrator_git::{GitError, GitRun};
+use orchestrator_git::{GitError, GitRun, KeptWork};
 
 use crate::world::{World, clean, conflict, git, task, write};
 
@@ -55,6 +55,10 @@ async fn p17_changes_are_merged_into_the_other_repository_and_the_branch_here_fo
         assert!(world.run.is_merged(&intent.merged).await.unwrap());
     }
     assert_eq!((world.merges_of("one"), world.merges_of("two")), (1, 1));
+    // Nobody who looks for kept work takes them for what was not merged, whatever the branch is called.
+    git(&world.repo, ["branch", "-m", BRANCH, "theirs"]);
+    let kept = KeptWork::open(&world.repo).await.unwrap().list().await.unwrap();
+    assert!(kept.is_empty(), "{kept:?}");
     assert!(!bare.join("trace").exists(), "no hook runs");
     git(&bare, ["fsck", "--strict"]);
 }
@@ -163,6 +167,44 @@ async fn what_somebody_makes_of_the_branch_there_meanwhile_moves_nothing_else() 
     let err = run.apply(&id, &task("one").id, FencingToken(3), &intent).await.unwrap_err();
     assert!(err.chain().contains("another name of `theirs`"), "{}", err.chain());
     assert_eq!(git(&bare, ["rev-parse", "theirs"]), one.base.as_str());
+}
+
+#[tokio::test]
+async fn what_was_merged_and_is_gone_there_is_not_quietly_begun_anew() {
+    let (world, bare) = world().await;
+    fs::remove_dir_all(bare.join("hooks")).unwrap();
+    let one = world.work(&task("one"), 1, &[("one", "1\n")]).await;
+    let two = world.work(&task("two"), 2, &[("two", "2\n")]).await;
+    let intent = world.merge(&task("one"), 3, &one).await;
+    let config = || {
+        let mut config = World::config(&world.repo, world.dir.path());
+        config.remote = Some(bare.clone());
+        config
+    };
+    let propose = async || {
+        let run = GitRun::open(config()).await?;
+        let id = world.run_id();
+        run.fence(&id, &task("two").id, FencingToken(4)).await.unwrap();
+        run.propose(&id, &task("two"), FencingToken(4), &two).await.map(drop).map_err(|err| {
+            let said = err.chain();
+            assert!(said.contains("has not all that the run merged"), "{said}");
+            GitError::NoChange { text: said }
+        })
+    };
+    git(&bare, ["branch", "-f", BRANCH, one.base.as_str()]);
+    propose().await.unwrap_err();
+    assert_eq!(tip(&world.repo), intent.merged.as_str(), "it is not followed there");
+    git(&bare, ["branch", "-D", BRANCH]);
+    git(&world.repo, ["branch", "-D", BRANCH]);
+    let err = propose().await.unwrap_err();
+    assert!(matches!(&err, GitError::BranchGone { .. }), "{err}");
+    // Where one side has it, the other one gets it back.
+    git(&bare, ["branch", BRANCH, intent.merged.as_str()]);
+    propose().await.unwrap();
+    assert_eq!(tip(&world.repo), intent.merged.as_str());
+    git(&bare, ["branch", "-D", BRANCH]);
+    propose().await.unwrap();
+    assert_eq!(tip(&bare), intent.merged.as_str());
 }
 
 #[tokio::test]
