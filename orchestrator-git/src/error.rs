@@ -59,6 +59,16 @@ pub enum GitError {
         /// The name.
         branch: String,
     },
+    /// The run's own refs cannot be made.
+    #[error(
+        "no refs can be made below `{root}` ({why}): rename or delete the ref that is in the way (`git update-ref -d`)"
+    )]
+    RefsTaken {
+        /// What they are below.
+        root: String,
+        /// What git said.
+        why: String,
+    },
     /// The target and the branch that is merged into are one.
     #[error(
         "`{branch}` is the target: name another branch to merge into, it is never moved itself"
@@ -328,6 +338,7 @@ impl GitError {
             | Self::NoCommit { .. }
             | Self::NoTarget { .. }
             | Self::BranchName { .. }
+            | Self::RefsTaken { .. }
             | Self::BranchIsTarget { .. }
             | Self::QuestionFile { .. }
             | Self::Remote { .. }

@@ -1,7 +1,8 @@
 //! What a tree may hold that no run could work with, found before anything starts.
 
 use crate::error::GitError;
-use crate::names::{Oid, path_of, shown};
+use crate::files::read_plain;
+use crate::names::{Oid, bytes_of, path_of, shown};
 use crate::repository::Git;
 
 /// The file at the root of a workspace by which an agent asks.
@@ -35,7 +36,17 @@ impl Git {
                 self.check_attributes(commit, path).await?;
             }
         }
-        Ok(())
+        if takes_stored { Ok(()) } else { self.check_own_attributes() }
+    }
+
+    /// The same for the attributes that are in no commit.
+    fn check_own_attributes(&self) -> Result<(), GitError> {
+        let file = self.dir.join("info/attributes");
+        let text = read_plain(&file, ATTRIBUTES_BYTES_MAX as u64).unwrap_or_default();
+        match stored_filter(&String::from_utf8_lossy(&text)) {
+            Some(filter) => Err(GitError::StoredOtherwise { file: shown(bytes_of(&file)), filter }),
+            None => Ok(()),
+        }
     }
 
     async fn check_attributes(&self, commit: &Oid, path: &[u8]) -> Result<(), GitError> {

@@ -499,6 +499,12 @@ async fn check_integration(
             }
         }
     }
+    if git.tip(&refs.merged()).await?.is_none() {
+        let tried = git.rehearse(&format!("create {} {start}\n", refs.merged())).await?;
+        if tried.code != 0 {
+            return Err(GitError::RefsTaken { root: refs.root().to_owned(), why: tried.stderr });
+        }
+    }
     git.refuse_taken(name).await
 }
 

@@ -84,6 +84,10 @@ async fn a_branch_to_merge_into_must_be_free() {
     git(&repo, ["branch", "orchestrator"]);
     let err = error(World::config(&repo, dir.path())).await;
     assert!(matches!(err, GitError::BranchName { .. }), "{err}");
+    git(&repo, ["update-ref", "refs/orchestrator", "main"]);
+    let err = error(with("free")).await;
+    assert!(matches!(&err, GitError::RefsTaken { .. }), "{err}");
+    assert!(err.to_string().contains("'refs/orchestrator' exists"), "{err}");
 }
 
 #[tokio::test]
@@ -221,6 +225,12 @@ async fn files_that_a_filter_stores_are_refused_or_left_as_they_are_stored() {
     write(&workspace.path, "assets/.gitattributes", "");
     let feedback = crate::world::refused(world.run.seal(&ask, &workspace).await.unwrap());
     assert!(feedback.contains("stored by a filter") && feedback.contains("`assets/big.bin`"));
+    // Attributes that are in no commit count too.
+    let world = World::new().await;
+    write(&world.repo, ".git/info/attributes", "*.psd filter=lfs -text\n");
+    let err = error(World::config(&world.repo, world.dir.path())).await;
+    assert!(matches!(&err, GitError::StoredOtherwise { .. }), "{err}");
+    assert!(err.to_string().contains("info/attributes"), "{err}");
 }
 
 #[tokio::test]
