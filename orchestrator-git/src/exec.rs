@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orchestrator_process::{Captured, End, Environment, Limits, Program, SpawnError, capture};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::GitError;
@@ -21,6 +21,12 @@ const CALL_MAX: Duration = Duration::from_secs(900);
 
 /// Most that is read of one answer, unless a call says otherwise.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// How long the lock of a table of refs is waited for: git itself waits only for locks of files.
+const TABLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// How often it is tried again meanwhile.
+const TABLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Configuration that overrules the repository's.
 const FIXED: &[(&str, &str)] = &[
@@ -174,11 +180,19 @@ impl Caller {
 
     /// Calls git and returns what it gave, whatever its exit code.
     pub(crate) async fn ask(&self, call: &Call) -> Result<Answer, GitError> {
-        let mut tries = 0;
+        let (begun, mut tries) = (Instant::now(), 0);
         loop {
             let answer = self.once(call).await?;
             if answer.code == 0 {
                 return Ok(answer);
+            }
+            if let Some(lock) = self.table_in_the_way(&answer.stderr) {
+                if begun.elapsed() > TABLE_WAIT_MAX {
+                    let why = "it stays there".to_owned();
+                    return Err(GitError::Locked { lock, why });
+                }
+                sleep(TABLE_LOOK).await;
+                continue;
             }
             let lock = lock_in_the_way(&answer.stderr);
             let Some(left) = lock.or_else(|| half_made(&answer.stderr)) else { return Ok(answer) };
@@ -191,6 +205,13 @@ impl Caller {
             self.servers.end();
             locks::clear_stale(&self.lock_roots, &left).await?;
         }
+    }
+
+    /// The lock of a table of refs that git did not wait for, and does not name.
+    fn table_in_the_way(&self, stderr: &str) -> Option<PathBuf> {
+        let dir = self.lock_roots.worktrees.parent()?;
+        let is_locked = stderr.contains("cannot lock references");
+        is_locked.then(|| dir.join("reftable/tables.list.lock"))
     }
 
     /// Calls git and returns what it wrote; any exit code but 0 is an error.

@@ -43,6 +43,29 @@ async fn a_lock_left_while_the_branch_was_made_does_not_keep_the_run_from_openin
 }
 
 #[tokio::test]
+async fn the_lock_of_a_table_of_refs_is_waited_for() {
+    let reftable = |repo: &std::path::Path| {
+        fs::remove_dir_all(repo.join(".git/logs")).unwrap();
+        git(repo, ["refs", "migrate", "--ref-format=reftable"]);
+    };
+    let world = World::with(reftable, |_| {}).await;
+    world.fence(&task("t"), 1).await;
+    let lock = world.repo.join(".git/reftable/tables.list.lock");
+    fs::write(&lock, "").unwrap();
+    let (run, id) = (world.run.clone(), world.run_id());
+    let fence = async move { run.fence(&id, &task("t").id, FencingToken(2)).await };
+    let mut fencing = tokio::spawn(fence);
+    let begun = tokio::time::timeout(std::time::Duration::from_millis(300), &mut fencing).await;
+    assert!(begun.is_err(), "somebody has the lock: {begun:?}");
+    fs::remove_file(&lock).unwrap();
+    fencing.await.unwrap().unwrap();
+    fs::write(&lock, "").unwrap();
+    let err = world.run.fence(&world.run_id(), &task("t").id, FencingToken(3)).await.unwrap_err();
+    assert!(err.chain().contains("tables.list.lock is in the way"), "{}", err.chain());
+    assert!(lock.exists(), "nobody knows whose it is");
+}
+
+#[tokio::test]
 async fn what_a_kill_leaves_of_the_directory_apart_is_made_whole() {
     let world = World::new().await;
     let apart = world.dir.path().join("work trees/r/.apart.git");
