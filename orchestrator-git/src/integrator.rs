@@ -299,7 +299,9 @@ impl Inner {
 
     /// The tree that comes of bringing what the candidate changed onto the target.
     async fn merge_trees(&self, onto: &Oid, base: &Oid, change: &Oid) -> Result<Merge, GitError> {
-        let mut call = self.without_attributes(["merge-tree", "--write-tree", "-z"]);
+        // What may not be merged line by line is as the target has it, and not as the change says.
+        let merge = self.apart.call(["merge-tree", "--write-tree", "-z"]);
+        let mut call = merge.env("GIT_ATTR_SOURCE", onto.as_str());
         if self.git.has(2, 40) {
             call = call.arg(format!("--merge-base={base}"));
         } else if !self.git.is_ancestor(base.as_str(), onto.as_str()).await? {

@@ -95,6 +95,37 @@ async fn a_conflict_of_any_kind_is_feedback() {
 }
 
 #[tokio::test]
+async fn what_the_target_says_of_merging_a_file_is_heeded_and_what_a_change_says_is_not() {
+    let numbers = |other: usize| {
+        let line = |at: usize| if at == other { "x\n".to_owned() } else { format!("{at}\n") };
+        (0..40).map(line).collect::<String>()
+    };
+    let prepare = |repo: &std::path::Path| {
+        write(repo, ".gitattributes", "lock -merge\nnews merge=union\n");
+        write(repo, "lock", numbers(40));
+        write(repo, "plain", numbers(40));
+        write(repo, "news", "old\n");
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "more"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let (at_3, at_33) = (numbers(3), numbers(33));
+    let files = [("lock", &*at_3), ("news", "one\nold\n"), ("plain", &at_3)];
+    let one = world.work(&task("one"), 1, &files).await;
+    let lock = world.work(&task("lock"), 2, &[("lock", &*at_33)]).await;
+    let news = world.work(&task("news"), 3, &[("news", "two\nold\n")]).await;
+    let files = [("plain", &*at_33), (".gitattributes", "plain -merge\n")];
+    let plain = world.work(&task("plain"), 4, &files).await;
+    world.merge(&task("one"), 5, &one).await;
+    world.fence(&task("lock"), 6).await;
+    let feedback = conflict(world.propose(&task("lock"), 6, &lock).await);
+    assert!(feedback.contains("`lock`"), "{feedback}");
+    world.merge(&task("plain"), 7, &plain).await;
+    world.fence(&task("news"), 8).await;
+    conflict(world.propose(&task("news"), 8, &news).await);
+}
+
+#[tokio::test]
 async fn p18_a_rename_on_the_target_cannot_lead_a_change_out_of_its_scope() {
     let world = World::new().await;
     let body = "line\n".repeat(50);
