@@ -1,6 +1,6 @@
 //! Files and directories: writing whole files, and removing whatever is there.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -66,23 +66,39 @@ pub(crate) fn read_plain(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
 ///
 /// Git does not see them, and waits for ever when one has the name of a file that it reads.
 pub(crate) async fn remove_special(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let is_special = |entry: &DirEntry| {
+        entry.file_type().is_ok_and(|kind| !kind.is_file() && !kind.is_symlink())
+    };
+    let special = find(dir, is_special).await?;
+    special.iter().try_for_each(|path| remove_if_there(path))?;
+    Ok(special)
+}
+
+/// The files below a directory that are larger.
+pub(crate) async fn larger_than(dir: &Path, bytes: u64) -> Result<Vec<PathBuf>, GitError> {
+    find(dir, move |entry| entry.metadata().is_ok_and(|meta| meta.len() > bytes)).await
+}
+
+/// What is below a directory, is no directory, and is meant. Links are not followed.
+async fn find(
+    dir: &Path,
+    is_meant: impl Fn(&DirEntry) -> bool + Send + 'static,
+) -> Result<Vec<PathBuf>, GitError> {
     let top = dir.to_owned();
-    let removing = tokio::task::spawn_blocking(move || {
-        let (mut dirs, mut removed) = (vec![top], Vec::new());
+    let finding = tokio::task::spawn_blocking(move || {
+        let (mut dirs, mut found) = (vec![top], Vec::new());
         while let Some(dir) = dirs.pop() {
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
-                if kind.is_dir() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     dirs.push(entry.path());
-                } else if !kind.is_file() && !kind.is_symlink() {
-                    remove_if_there(&entry.path())?;
-                    removed.push(entry.path());
+                } else if is_meant(&entry) {
+                    found.push(entry.path());
                 }
             }
         }
-        Ok(removed)
+        found
     });
-    removing.await.unwrap_or_else(|err| Err(GitError::io(dir, "cleared")(io::Error::other(err))))
+    finding.await.map_err(|err| GitError::io(dir, "looked through")(io::Error::other(err)))
 }
 
 /// Writes a file in place of the old one, at once; when the machine goes down it may be lost.

@@ -1,13 +1,21 @@
 //! Keeping work: what is in a workspace and in no change goes under a ref before it is removed.
 
+use std::path::Path;
+
 use orchestrator_core::FencingToken;
 
 use crate::diff::{self, GITLINK};
 use crate::error::GitError;
-use crate::files::{remove_if_there, remove_special};
+use crate::files::{larger_than, remove_if_there, remove_special};
 use crate::marker::Marker;
-use crate::names::{ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of};
+use crate::names::{
+    ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of, shown,
+};
+use crate::rules::listed;
 use crate::run::Inner;
+
+/// The largest file that git is given, which takes it half a minute.
+const TAKEN_BYTES_MAX: u64 = 1 << 30;
 
 /// What the files of a workspace are, as git sees them.
 pub(crate) enum Snapshot {
@@ -20,21 +28,32 @@ pub(crate) enum Snapshot {
 impl Inner {
     /// Writes all files of the workspace that are not ignored as a tree.
     pub(crate) async fn snapshot(&self, place: &Place, start: &Oid) -> Result<Snapshot, GitError> {
-        if !place.index.exists() {
-            let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
-            self.git.run(call).await?;
+        if place.index.exists() {
+            match self.written(place).await {
+                // A machine that went down may leave a damaged index, and whoever collects garbage
+                // does not know that it names objects. It can be made anew.
+                Err(GitError::Failed { stderr, .. }) if !is_full(&stderr) => {
+                    remove_if_there(&place.index)?;
+                }
+                done => return done,
+            }
         }
-        let mut added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
-        if added.code != 0 && added.stderr.contains("index file") {
-            // A machine that went down may leave a damaged index; it can be made anew.
-            remove_if_there(&place.index)?;
-            let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
-            self.git.run(call).await?;
-            added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
+        let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
+        self.git.run(call).await?;
+        self.written(place).await
+    }
+
+    async fn written(&self, place: &Place) -> Result<Snapshot, GitError> {
+        let large = self.too_large(place).await?;
+        if !large.is_empty() {
+            let paths: Vec<String> = large.iter().map(|path| shown(path)).collect();
+            let paths = listed(paths.iter().map(String::as_str));
+            return Ok(Snapshot::Trouble(format!("these files are too large for it: {paths}")));
         }
+        let added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
         if added.code != 0 {
-            let is_full = added.stderr.contains("No space left");
-            return if is_full {
+            let is_ours = is_full(&added.stderr) || added.stderr.contains("index file");
+            return if is_ours {
                 Err(added.failed("add"))
             } else {
                 Ok(Snapshot::Trouble(added.stderr))
@@ -194,14 +213,29 @@ impl Inner {
         if moved.code == 0 { Ok(name) } else { Err(moved.failed("update-ref")) }
     }
 
-    /// Sets repositories inside the workspace aside, and writes what is left as a tree; `None` when
-    /// that does not help.
+    /// New and changed files that git would read for minutes, as an image of a disk may have it.
+    async fn too_large(&self, place: &Place) -> Result<Vec<Vec<u8>>, GitError> {
+        let large =
+            larger_than(&place.tree, TAKEN_BYTES_MAX.max(self.config.file_bytes_max)).await?;
+        let inside = large.iter().filter_map(|path| path.strip_prefix(&place.tree).ok());
+        let paths: Vec<&Path> = inside.collect();
+        if paths.is_empty() {
+            return Ok(Vec::new());
+        }
+        let args = ["ls-files", "-z", "--others", "--modified", "--exclude-standard", "--"];
+        let listed = self.git.run(self.in_tree(place, args).await?.args(paths)).await?;
+        Ok(listed.records().map(<[u8]>::to_vec).collect())
+    }
+
+    /// Sets repositories inside the workspace and what is too large aside, and writes what is left as
+    /// a tree; `None` when that does not help.
     async fn snapshot_of_the_rest(
         &self,
         place: &Place,
         start: &Oid,
     ) -> Result<Option<Oid>, GitError> {
-        for path in self.nested(place, start).await? {
+        let too_large = self.too_large(place).await?;
+        for path in self.nested(place, start).await?.into_iter().chain(too_large) {
             self.set_aside(place, &place.tree.join(path_of(&path)))?;
         }
         Ok(match self.snapshot(place, start).await? {
@@ -238,4 +272,9 @@ impl Inner {
         let call = call.env("GIT_DIR", self.admin(name)).env("GIT_COMMON_DIR", &self.git.dir);
         Ok(Oid::parse(&self.git.ask(call).await?.text()))
     }
+}
+
+/// Whether git failed for want of room.
+fn is_full(stderr: &str) -> bool {
+    stderr.contains("No space left")
 }

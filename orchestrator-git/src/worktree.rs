@@ -261,7 +261,8 @@ impl Inner {
 
     fn forget(&self, admins: Vec<PathBuf>) -> Result<(), GitError> {
         for admin in admins {
-            fs::remove_dir_all(&admin).map_err(GitError::io(&admin, "removed"))?;
+            // Another call may be at the same one.
+            remove_if_there(&admin)?;
         }
         self.drop_empty();
         Ok(())

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use orchestrator_core::port::{OpenWorkspace, Start, Workspaces as _};
 use orchestrator_core::{FencingToken, TaskId};
 
-use crate::world::{World, candidate, git, task, write};
+use crate::world::{World, candidate, git, refused, task, write};
 
 fn as_left(token: u64) -> Start {
     Start::AsLeftBy { token: FencingToken(token), otherwise: Box::new(Start::OnTarget) }
@@ -144,6 +144,45 @@ async fn p19_repositories_inside_a_workspace_are_set_aside_not_removed() {
     let kept = crate::world::listing(&aside);
     let files = kept.iter().filter(|(path, text)| path.ends_with("file") && text == b"precious");
     assert_eq!(files.count(), 2);
+}
+
+#[tokio::test]
+async fn p19_a_file_that_git_would_read_for_minutes_is_said_and_set_aside() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "half", "x");
+    for path in ["disk.img", "target/ignored.img"] {
+        write(&workspace.path, path, "");
+        let file = fs::File::options().write(true).open(workspace.path.join(path)).unwrap();
+        file.set_len(1 << 40).unwrap();
+    }
+    let feedback = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(feedback.contains("too large") && feedback.contains("`disk.img`"), "{feedback}");
+    assert!(!feedback.contains("ignored"), "{feedback}");
+    let (_, again) = world.open(&task("t"), 2).await;
+    assert!(!again.path.join("disk.img").exists());
+    assert_eq!(world.show("refs/orchestrator/r/kept/t/1-1:half"), "x");
+    let aside = world.run.set_aside();
+    assert_eq!(fs::metadata(aside[0].join("tree/disk.img")).unwrap().len(), 1 << 40);
+}
+
+#[tokio::test]
+async fn p19_an_index_whose_objects_were_collected_is_made_anew() {
+    let world = World::new().await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "new", "of the task\n");
+    // So old that the index is believed.
+    let file = fs::File::options().write(true).open(workspace.path.join("new")).unwrap();
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1)).unwrap();
+    let nested = workspace.path.join("nested");
+    write(&nested, "file", "x");
+    git(&nested, ["init", "-q"]);
+    git(&nested, ["commit", "-q", "--allow-empty", "-m", "inner"]);
+    refused(world.run.seal(&ask, &workspace).await.unwrap());
+    fs::remove_dir_all(&nested).unwrap();
+    git(&world.repo, ["gc", "-q", "--prune=now"]);
+    let sealed = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert_eq!(world.show(&format!("{}:new", sealed.change)), "of the task");
 }
 
 #[tokio::test]
