@@ -1,6 +1,6 @@
 //! What a task is asked to be can be changed while nothing of it runs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::Engine;
@@ -60,7 +60,7 @@ impl Engine {
 
     /// A shortest circle that there would be if the task depended on these.
     fn circle(&self, task: u32, depends_on: &[TaskId]) -> Option<PlanFault> {
-        let wanted: Vec<u32> =
+        let wanted: BTreeSet<u32> =
             depends_on.iter().filter_map(|id| self.number(id)).map(|on| on.0).collect();
         // For each task behind it one that this one waits for, on a shortest way back.
         let mut before: BTreeMap<u32, u32> = BTreeMap::new();

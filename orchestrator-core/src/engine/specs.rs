@@ -4,7 +4,7 @@
 //! depends on: what is granted together lies together, and whoever goes through the numbers goes
 //! through the graph in order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -44,9 +44,9 @@ pub(crate) struct Specs {
     edges: Vec<u32>,
     /// Dependents that came with later plans.
     later: BTreeMap<u32, Vec<u32>>,
-    /// Tasks whose dependencies were edited: of the edges to them those count that their
-    /// specification names.
-    rewired: BTreeSet<u32>,
+    /// Tasks whose dependencies were edited, with those that they have since, in order: of the edges
+    /// to them no others count.
+    rewired: BTreeMap<u32, Vec<u32>>,
     /// Tasks that were edited.
     amended: BTreeMap<u32, Arc<TaskSpec>>,
     /// Whether a task may have a budget of its own.
@@ -200,12 +200,14 @@ impl Specs {
     /// Adds what edges there are to a task after an edit.
     fn rewire(&mut self, task: u32) {
         let number = |id| self.number(id);
-        let now: Vec<u32> = self.spec(task).depends_on.iter().filter_map(number).collect();
-        let is_new = |from: &u32| !self.edges_from(*from).any(|to| to == task);
-        let new: Vec<u32> = now.into_iter().filter(is_new).collect();
+        let mut now: Vec<u32> = self.spec(task).depends_on.iter().filter_map(number).collect();
+        let is_new = |from: &&u32| !self.edges_from(**from).any(|to| to == task);
+        let new: Vec<u32> = now.iter().filter(is_new).copied().collect();
         let planned = &self.part(task).plan.tasks[self.places[task as usize] as usize];
-        if planned.depends_on != self.spec(task).depends_on {
-            self.rewired.insert(task);
+        let differs = planned.depends_on != self.spec(task).depends_on;
+        if differs || self.rewired.contains_key(&task) {
+            now.sort_unstable();
+            self.rewired.insert(task, now);
         }
         for from in new {
             self.later.entry(from).or_default().push(task);
@@ -216,8 +218,7 @@ impl Specs {
     pub(super) fn is_edge(&self, from: u32, to: u32) -> bool {
         self.rewired.is_empty()
             || is_on(Mutant::RemovedDependencyStillHeld)
-            || !self.rewired.contains(&to)
-            || self.spec(to).depends_on.contains(self.id(from))
+            || self.rewired.get(&to).is_none_or(|now| now.binary_search(&from).is_ok())
     }
 
     /// The tasks, each after all that it depends on.
@@ -485,7 +486,7 @@ impl Specs {
             !dependents.is_empty()
         });
         self.amended.retain(|task, _| !tasks.contains(task));
-        self.rewired.retain(|task| !tasks.contains(task));
+        self.rewired.retain(|task, _| !tasks.contains(task));
         for (place, task) in (0..).zip(tasks.clone()) {
             self.places[task as usize] = place;
         }
@@ -512,7 +513,7 @@ impl Specs {
         self.begins.truncate(first as usize);
         self.edges.truncate(edges as usize);
         self.amended.retain(|task, _| *task < first);
-        self.rewired.retain(|task| *task < first);
+        self.rewired.retain(|task, _| *task < first);
         self.later.retain(|_, dependents| {
             dependents.retain(|task| *task < first);
             !dependents.is_empty()

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use orchestrator_core::{
-    Command, CommandId, Engine, Outcome, Phase, Reason, Refusal, RunState, TaskSpec, Timestamp,
+    Command, CommandId, Engine, Outcome, Phase, Plan, Reason, Refusal, RunState, TaskSpec,
+    Timestamp, VerifyCommand,
 };
 
 use super::{World, id, plan};
@@ -89,4 +90,23 @@ fn p7_p15_a_run_that_failed_goes_on_when_an_edit_frees_a_blocked_task() {
     assert!(!world.engine.is_blocked(&id("b")));
     assert_eq!(world.claim().unwrap().task, id("b"));
     assert!(matches!(world.phase("a"), Phase::Escalated(_)));
+}
+
+#[test]
+fn p16_a_task_with_very_many_dependencies_is_edited_in_bounded_time() {
+    let name = |number: usize| format!("t{number}");
+    let many = 30_000;
+    let mut tasks: Vec<TaskSpec> = (0..many).map(|task| TaskSpec::new(id(&name(task)))).collect();
+    let depends_on = tasks.iter().map(|spec| spec.id.clone()).collect();
+    tasks.push(TaskSpec { depends_on, ..TaskSpec::new(id("last")) });
+    tasks.iter_mut().for_each(|spec| spec.verify = Some(VerifyCommand::Shell("true".into())));
+    let mut world = World::new(Plan { tasks, ..Plan::default() });
+    let all: Vec<String> = (1..many).map(name).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    world.tell(&rewired(&world, "last", &all));
+    assert_eq!(reasons(&world, "last").len(), many - 1);
+    let command = rewired(&world, "t0", &["last"]);
+    world.tell(&command);
+    let command = rewired(&world, "t1", &["t0"]);
+    assert!(refused(&mut world, &command).to_string().contains("t1 → t0 → last → t1"));
 }
