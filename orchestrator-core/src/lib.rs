@@ -31,6 +31,7 @@ pub mod port;
 mod record;
 mod retry;
 mod scope;
+mod signature;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -74,8 +75,9 @@ pub use self::{
         Phase, PlanRef, PoolBounds, PoolRecord, Records, RunRecord, RunState, Snapshot, TaskRecord,
         Unheard, Wait,
     },
-    retry::{RetryRules, signature},
+    retry::RetryRules,
     scope::{InvalidScope, SCOPE_PATTERN_BYTES_MAX, SCOPE_PATTERNS_MAX, Scope, ScopeMatcher},
+    signature::{failed_tests, signature},
     task::{TaskSpec, VerifyCommand},
     time::{Anchor, ClockReading, SLEPT_MAX, Timestamp, WallTime, millis},
     verdict::{Finding, Judgement, Severity, Verdict},

@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::id::TaskId;
 use crate::mutant::{Mutant, die, is_on};
+use crate::signature::first_u64;
 use crate::time::{Timestamp, millis};
 
 /// The bounds and waits of a run's retries.
@@ -131,82 +132,9 @@ fn hash(seed: u64, task: &str, count: u32) -> u64 {
     first_u64(&hasher.finalize())
 }
 
-fn first_u64(digest: &[u8]) -> u64 {
-    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
-}
-
-/// A number that is the same for failures that differ only in numbers, addresses, times and paths.
-#[must_use]
-pub fn signature(feedback: &str) -> u64 {
-    let mut hasher = Sha256::new();
-    if is_on(Mutant::SameFailureUnrecognized) {
-        hasher.update(feedback.as_bytes());
-    }
-    for word in feedback.split_whitespace() {
-        let is_path = word.contains('/') && word.len() > 1;
-        if is_path {
-            let name = word.rsplit('/').next().unwrap_or(word);
-            hasher.update(without_numbers(name).as_bytes());
-        } else {
-            hasher.update(without_numbers(word).as_bytes());
-        }
-        hasher.update(b" ");
-    }
-    first_u64(&hasher.finalize())
-}
-
-/// The word with each number as one `0`: a run of hex digits that holds a decimal digit, with what
-/// follows it after points (`0.31`, `1.2.3`).
-fn without_numbers(word: &str) -> String {
-    let mut kept = String::with_capacity(word.len());
-    let mut rest = word;
-    while let Some(first) = rest.chars().next() {
-        let run = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
-        let (digits, after) = rest.split_at(run);
-        if is_number(digits) {
-            kept.push('0');
-            rest = after_fraction(after);
-        } else {
-            let step = run.max(first.len_utf8());
-            let (plain, after) = rest.split_at(step);
-            kept.push_str(plain);
-            rest = after;
-        }
-    }
-    kept
-}
-
-fn is_number(digits: &str) -> bool {
-    digits.contains(|c: char| c.is_ascii_digit())
-}
-
-/// What comes after a number's points and the digits behind them.
-fn after_fraction(mut rest: &str) -> &str {
-    while let Some(behind) = rest.strip_prefix('.') {
-        let run = behind.find(|c: char| !c.is_ascii_digit()).unwrap_or(behind.len());
-        if run == 0 {
-            break;
-        }
-        rest = &behind[run..];
-    }
-    rest
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_same_failure_at_other_lines_times_and_paths_has_the_same_signature() {
-        let one = signature("FAIL /tmp/a1/src/x.rs:12: got 0x7ffe12 in 0.31s");
-        let two = signature("FAIL /home/b/src/x.rs:94: got 0x55aa00 in 12.7s");
-        assert_eq!(one, two);
-        assert_eq!(one, signature("FAIL src/x.rs:7: got 0x1 in 12s"), "a fraction is one number");
-        assert_ne!(one, signature("FAIL /tmp/a1/src/y.rs:12: got 0x7ffe12 in 0.31s"));
-        let version = |of: &str| signature(&format!("needs {of}"));
-        assert_eq!(version("v1.2.3"), version("v10.0"));
-        assert_ne!(version("x1.rs"), version("x1.txt"), "the end of a name is no fraction");
-    }
 
     #[test]
     fn waits_double_up_to_the_cap_and_spread_over_their_upper_half() {

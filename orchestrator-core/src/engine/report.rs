@@ -14,7 +14,7 @@ use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, MergeIntent, Outcome, in_one_line};
 use crate::pipeline::StageKind;
 use crate::record::{Cause, OwnerRecord, ParkReason, RunRecord, RunState};
-use crate::retry::signature;
+use crate::signature::signature;
 
 /// Longest `kept` of an escalation, in bytes.
 const KEPT_BYTES_MAX: usize = 1024;

@@ -14,7 +14,7 @@ use crate::pipeline::{StageKind, StageSpec};
 use crate::record::{
     Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, TaskRecord, Wait,
 };
-use crate::retry::signature;
+use crate::signature::signature;
 use crate::time::Timestamp;
 
 /// A wait that somebody asks for is at most the longest usage window and a day.

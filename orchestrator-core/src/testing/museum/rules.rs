@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::id::TaskId;
 use crate::money::{Cost, Usd};
-use crate::retry::{RetryRules, signature};
+use crate::retry::RetryRules;
 use crate::scope::Scope;
+use crate::signature::signature;
 use crate::time::{Anchor, ClockReading, SLEPT_MAX, Timestamp, WallTime, millis};
 
 pub(super) fn check() -> Result<(), String> {
