@@ -17,12 +17,12 @@ struct MostBehind;
 impl SchedulingPolicy for MostBehind {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
         let mut ranks = vec![0_u64; graph.len()];
-        // Each task has a greater number than those it depends on.
-        for task in (0..graph.len()).rev() {
-            let behind = graph.dependents(task).map(|next| 1_000 + ranks[next]);
+        for task in graph.in_order().into_iter().rev() {
             let estimate = graph.task(task).and_then(|spec| spec.estimate);
             let minutes = estimate.map_or(500, |estimate| estimate.as_secs() / 60).min(999);
-            ranks[task] = behind.sum::<u64>() + 999 - minutes;
+            // In a closely knit plan there are more ways through it than numbers.
+            let behind = graph.dependents(task).map(|next| ranks[next].saturating_add(1_000));
+            ranks[task] = behind.fold(999 - minutes, u64::saturating_add);
         }
         ranks
     }

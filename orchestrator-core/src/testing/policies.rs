@@ -1,7 +1,9 @@
 //! What every policy owes to the tasks of a run.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Dice, Simulation};
 use crate::engine::Specs;
@@ -12,22 +14,37 @@ use crate::task::TaskSpec;
 
 /// Graphs that a policy is asked about.
 const GRAPHS: u64 = 200;
+/// Of so many of them one has more tasks than the others.
+const LARGE_EVERY: u64 = 20;
+/// Tasks of a large graph, and of a long or wide one.
+const LARGE: u32 = 80;
+const LONG: u32 = 3_000;
+/// The longest estimate that the text of a plan may have.
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Holds a policy against what every one of them owes, and lets worlds run by it.
 ///
-/// It must be a pure function of the graph (P13), take any graph (P16), and know no task by its name
-/// or its place: the same tasks under other names, in another order, have the same ranks, so that
-/// nobody is favoured for nothing (P12). Then so many simulated worlds must keep all promises, in
-/// safety and in liveness.
+/// It must be a pure function of the graph (P13), take any graph without a panic (P16), also a long, a
+/// wide and a closely knit one with the longest estimates that there are, and know no task by its
+/// name or its place: the same tasks under other names, in another order, have the same ranks, so
+/// that nobody is favoured for nothing (P12). Then so many simulated worlds must keep all promises,
+/// in safety and in liveness.
 ///
 /// # Errors
 /// What the policy does wrong.
 pub fn check(policy: &Arc<dyn SchedulingPolicy>, worlds: u64) -> Result<(), String> {
     let mut dice = Dice::new(1);
     for number in 0..GRAPHS {
-        let count = if number == 0 { 0 } else { 1 + dice.below(12) };
+        let count = match number {
+            0 => 0,
+            _ if number % LARGE_EVERY == 0 => LARGE,
+            _ => 1 + dice.below(12),
+        };
         let drawn = Drawn::new(&mut dice, count);
         drawn.check(&**policy)?;
+    }
+    for (what, tasks) in extremes() {
+        ranked(&**policy, &tasks).map_err(|err| format!("{err}: {what}"))?;
     }
     for seed in 0..worlds {
         let world = Simulation::new(seed).with_policy(Arc::clone(policy));
@@ -55,8 +72,11 @@ impl Drawn {
             spec.priority = i32::from(dice.once_in(3));
             spec.max_retries = dice.below(4);
             let minutes = u64::from(dice.below(90));
-            spec.estimate = dice.once_in(2).then(|| std::time::Duration::from_secs(60 * minutes));
-            spec.depends_on = (0..task).filter(|_| dice.once_in(3)).map(name).collect();
+            // Without them many tasks of a large plan are alike, and their place alone tells them apart.
+            let is_estimated = count < LARGE && dice.once_in(2);
+            spec.estimate = is_estimated.then(|| Duration::from_secs(60 * minutes));
+            spec.depends_on =
+                (0..task).filter(|_| dice.once_in(3.max(count / 2))).map(name).collect();
             tasks.push(spec);
         }
         let mut places: Vec<u32> = (0..count).collect();
@@ -67,11 +87,11 @@ impl Drawn {
     }
 
     fn check(&self, policy: &dyn SchedulingPolicy) -> Result<(), String> {
-        let (ranks, again) = (named_ranks(policy, &self.tasks), named_ranks(policy, &self.tasks));
+        let (ranks, again) = (ranked(policy, &self.tasks)?, ranked(policy, &self.tasks)?);
         if ranks != again {
             return Err(format!("P13: the same graph is ranked {ranks:?}, then {again:?}"));
         }
-        let moved = named_ranks(policy, &self.in_another_order());
+        let moved = ranked(policy, &self.in_another_order())?;
         let rank =
             |ranks: &BTreeMap<TaskId, u64>, task: &TaskId| ranks.get(task).copied().unwrap_or(0);
         for (spec, place) in self.tasks.iter().zip(&self.places) {
@@ -98,6 +118,39 @@ impl Drawn {
         }
         tasks
     }
+}
+
+/// Plans that real ones come near, each of which is hard on a policy in another way.
+fn extremes() -> [(&'static str, Vec<TaskSpec>); 3] {
+    let plan = |count: u32, before: fn(u32) -> std::ops::Range<u32>| {
+        let task = |number: u32| TaskSpec {
+            depends_on: before(number).map(name).collect(),
+            estimate: Some(LONGEST),
+            ..TaskSpec::new(name(number))
+        };
+        (0..count).map(task).collect::<Vec<_>>()
+    };
+    [
+        ("a chain of 3000 tasks", plan(LONG, |task| task.saturating_sub(1)..task)),
+        ("3000 tasks that depend on one", plan(LONG, |task| 0..task.min(1))),
+        // There are more ways through these than numbers.
+        (
+            "100 layers of 3 tasks, each on all before it",
+            plan(300, |task| {
+                let layer = task - task % 3;
+                layer.saturating_sub(3)..layer
+            }),
+        ),
+    ]
+}
+
+/// What a policy says of the tasks of a plan, unless it panics.
+fn ranked(
+    policy: &dyn SchedulingPolicy,
+    tasks: &[TaskSpec],
+) -> Result<BTreeMap<TaskId, u64>, String> {
+    catch_unwind(AssertUnwindSafe(|| named_ranks(policy, tasks)))
+        .map_err(|_| format!("P16: it panics at a plan of {} tasks", tasks.len()))
 }
 
 /// What a policy says of the tasks of a plan.
@@ -164,5 +217,42 @@ mod tests {
         let policy = Arc::new(Moody::default()) as Arc<dyn SchedulingPolicy>;
         let found = check(&policy, 0).unwrap_err();
         assert!(found.starts_with("P13: the same graph"), "{found}");
+    }
+
+    /// Counts all ways through what waits for a task.
+    #[derive(Debug)]
+    struct Ways;
+
+    impl SchedulingPolicy for Ways {
+        fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
+            let mut ways = vec![1_u64; graph.len()];
+            for task in graph.in_order().into_iter().rev() {
+                let behind = graph.dependents(task).map(|next| ways[next]);
+                ways[task] = behind.fold(1, |sum, more| sum.checked_add(more).expect("few"));
+            }
+            ways
+        }
+    }
+
+    #[test]
+    fn p16_a_policy_that_panics_at_a_closely_knit_plan_is_caught() {
+        let found = check(&(Arc::new(Ways) as Arc<dyn SchedulingPolicy>), 0).unwrap_err();
+        assert!(found.starts_with("P16: it panics at a plan of 300 tasks"), "{found}");
+    }
+
+    /// Whoever stands far behind in a long plan goes first.
+    #[derive(Debug)]
+    struct LateComers;
+
+    impl SchedulingPolicy for LateComers {
+        fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
+            (0..graph.len()).map(|task| u64::from(task > 40)).collect()
+        }
+    }
+
+    #[test]
+    fn p12_a_policy_that_is_unfair_only_in_large_plans_is_caught() {
+        let found = check(&(Arc::new(LateComers) as Arc<dyn SchedulingPolicy>), 0).unwrap_err();
+        assert!(found.starts_with("P12: a task is ranked"), "{found}");
     }
 }
