@@ -4,6 +4,7 @@ use std::fmt;
 
 use globset::{Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization as _;
 
 use crate::mutant::{Mutant, is_on};
 
@@ -94,7 +95,8 @@ impl Scope {
     /// Whether two tasks with these scopes must not work at the same time.
     ///
     /// They must not when the part of a pattern before its first wildcard is a prefix, by whole
-    /// components and without regard to case, of the same part of a pattern of the other.
+    /// components and without regard to case or to how accents are encoded, of the same part of a
+    /// pattern of the other.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.patterns.iter().any(|ours| other.patterns.iter().any(|theirs| ours.overlaps(theirs)))
@@ -167,12 +169,16 @@ fn glob(text: &str) -> Result<Glob, InvalidScope> {
     glob.map_err(|err| InvalidScope::Glob { pattern: text.to_owned(), why: err.kind().to_string() })
 }
 
-/// A form that is the same for names that a file system without case takes for the same.
+/// A form that is the same for names that a file system without case takes for the same: also for
+/// an `é` that is one character, or two.
 fn folded(part: &str) -> String {
     if is_on(Mutant::ScopesMindCase) {
         return part.to_owned();
     }
-    part.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+    if part.is_ascii() {
+        return part.to_ascii_lowercase();
+    }
+    part.nfd().flat_map(char::to_uppercase).flat_map(char::to_lowercase).nfd().collect()
 }
 
 impl Pattern {
@@ -254,6 +260,10 @@ mod tests {
             ("src/a", "src/ab", false),
             ("SRC", "src/a.rs", true),
             ("straße", "STRASSE/a.rs", true),
+            ("caf\u{e9}", "cafe\u{301}/a.rs", true),
+            ("CAF\u{c9}/a.rs", "cafe\u{301}", true),
+            ("\u{c5}ngstr\u{f6}m", "\u{212b}ngstro\u{308}m", true),
+            ("cafe", "caf\u{e9}", false),
             ("src/*.rs", "src/deep/x.py", true),
             ("src/*.rs", "docs/**", false),
             ("**", "anything", true),
@@ -319,6 +329,7 @@ mod tests {
             "ab",
             "é",
             "É",
+            "e\u{301}",
             "*",
             "**",
             "?",
@@ -338,7 +349,7 @@ mod tests {
     }
 
     fn paths() -> impl Strategy<Value = String> {
-        let part = prop::sample::select(vec!["a", "A", "b", "ab", "é", "ß", "b."]);
+        let part = prop::sample::select(vec!["a", "A", "b", "ab", "é", "e\u{301}", "ß", "b."]);
         prop::collection::vec(part, 1..5).prop_map(|parts| parts.join("/"))
     }
 
@@ -357,8 +368,9 @@ mod tests {
             if one.allows(&path) && two.allows(&path) {
                 prop_assert!(one.overlaps(&two));
             }
-            // Without case, too: on some file systems both are one file.
-            if one.allows(&path) && two.allows(&path.to_uppercase()) {
+            // Without case, and however accents are encoded: on some file systems both are one file.
+            let others = [path.to_uppercase(), path.nfd().collect(), path.nfc().collect()];
+            if one.allows(&path) && others.iter().any(|other| two.allows(other)) {
                 prop_assert!(one.overlaps(&two));
             }
             if one.exclusive_pattern().is_some() && two.patterns().count() > 0 {
