@@ -28,7 +28,8 @@ const BEHAVIOURS: &[(&str, &str)] = &[
     ("answer-twice", "answers, and answers again"),
     ("linger", "answers and stays"),
     ("outside", "writes to files that are none of its business"),
-    ("commit", "commits its work by itself, and moves the branch"),
+    ("commit", "commits its work by itself, and asks git to move the branch"),
+    ("move-branch", "removes the branch behind git's back"),
     ("eat-memory", "takes memory until there is none"),
 ];
 
@@ -122,13 +123,14 @@ fn act(behaviour: &str, outside: Option<&Path>) -> io::Result<()> {
         }
         "commit" => {
             work()?;
-            for arguments in [
-                &["add", "-A"][..],
-                &["-c", "user.name=agent", "-c", "user.email=a@b", "commit", "-q", "-m", "mine"],
-                &["branch", "-f", "main", "HEAD"],
-            ] {
-                Command::new("git").args(arguments).stdout(Stdio::null()).status()?;
-            }
+            git(&["add", "-A"])?;
+            git(&["-c", "user.name=agent", "-c", "user.email=a@b", "commit", "-q", "-m", "mine"])?;
+            git(&["branch", "-f", "main", "HEAD"])?;
+            answer("done")?;
+        }
+        "move-branch" => {
+            work()?;
+            git(&["update-ref", "-d", "refs/heads/main"])?;
             answer("done")?;
         }
         "eat-memory" => {
@@ -144,6 +146,10 @@ fn act(behaviour: &str, outside: Option<&Path>) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn git(arguments: &[&str]) -> io::Result<()> {
+    Command::new("git").args(arguments).stdout(Stdio::null()).status().map(drop)
 }
 
 /// The work that it is there for.

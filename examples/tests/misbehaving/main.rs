@@ -140,6 +140,19 @@ async fn in_a_sandbox_one_cannot_even_write_outside_its_workspace() {
 }
 
 #[tokio::test]
+async fn in_a_sandbox_one_cannot_touch_the_branches_of_the_repository() {
+    if LocalConfiner::detected().abilities().write.is_err() {
+        return;
+    }
+    let world = World::new();
+    let before = git(&world.repo, ["rev-parse", "main"]);
+    let sandbox = Sandbox::new(SandboxMode::Require).with_write(world.state());
+    let confinement = Confinement::none().with_sandbox(sandbox);
+    world.drive(world.any_program("move-branch").with_confinement(confinement)).await;
+    assert_eq!(git(&world.repo, ["rev-parse", "main"]), before);
+}
+
+#[tokio::test]
 async fn the_commits_of_one_are_not_what_is_merged_and_its_branch_is_not_the_target() {
     let world = World::new();
     let before = git(&world.repo, ["rev-parse", "main"]);
@@ -148,6 +161,7 @@ async fn the_commits_of_one_are_not_what_is_merged_and_its_branch_is_not_the_tar
     let authors = git(&world.repo, ["log", "--format=%an", "orchestrator/misbehaving"]);
     assert!(!authors.lines().any(|author| author == "agent"), "{authors}");
     assert_eq!(git(&world.repo, ["merge-base", "orchestrator/misbehaving", &before]), before);
+    assert_eq!(git(&world.repo, ["rev-parse", "main"]), before, "nobody moves the branch itself");
 }
 
 #[tokio::test]
