@@ -3,15 +3,19 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Host, Liveness, PortError};
-use orchestrator_core::{ClockReading, FencingToken, Owner, OwnerId, RunId, WallTime, millis};
+use orchestrator_core::{
+    ClockReading, FencingToken, Mask, Owner, OwnerId, RunId, WallTime, millis,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::confine::{Confiner as _, LocalConfiner};
 use crate::environment::Marker;
+use crate::masking::mask_logs;
 use crate::open_files;
 use crate::sweep;
 use crate::table::{Process, ProcessId, Seeds};
@@ -141,6 +145,13 @@ impl Host for LocalHost {
         end_leftovers(run, token, self.grace)
             .await
             .map_err(|err| PortError::Transient(Box::new(err)))
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        let (dir, mask) = (dir.to_owned(), mask.clone());
+        let masked = tokio::task::spawn_blocking(move || mask_logs(&dir, &mask)).await;
+        let masked = masked.map_err(io::Error::other).flatten();
+        masked.map(drop).map_err(|err| PortError::Transient(Box::new(err)))
     }
 }
 

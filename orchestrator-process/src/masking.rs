@@ -1,11 +1,13 @@
 //! Taking secrets out of a file.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use orchestrator_core::Mask;
+use rustix::fs::{Mode, OFlags};
 
 /// How much is looked at at once, and how much of it once more with what follows, for a secret may
 /// lie across.
@@ -44,6 +46,51 @@ pub fn mask_file(path: &Path, mask: &Mask) -> io::Result<usize> {
     }
 }
 
+/// Where the open files of this process are.
+const OWN_FILES: &str = "/proc/self/fd";
+/// How deep below the directory of a stage logs are: those of a reviewer among several.
+const DEPTH_MAX: u32 = 1;
+
+/// The same for all files in a directory of logs and in those in it; no link is followed. A directory
+/// that is not there has none.
+///
+/// # Errors
+/// What the system says of the first that could not be looked at; the others are.
+pub fn mask_logs(dir: &Path, mask: &Mask) -> io::Result<usize> {
+    match open_dir(rustix::fs::CWD, dir) {
+        Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(0),
+        opened => mask_below(&opened?, mask, 0),
+    }
+}
+
+fn open_dir(at: impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+    Ok(rustix::fs::openat(at, path, flags, Mode::empty())?)
+}
+
+fn mask_below(dir: &OwnedFd, mask: &Mask, depth: u32) -> io::Result<usize> {
+    // By the open directory: what is put in its place meanwhile is somebody else's.
+    let path = Path::new(OWN_FILES).join(dir.as_raw_fd().to_string());
+    let mut masked = Ok(0);
+    for entry in fs::read_dir(&path)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let in_it = if kind.is_file() {
+            mask_file(&entry.path(), mask)
+        } else if kind.is_dir() && depth < DEPTH_MAX {
+            let name = entry.file_name();
+            open_dir(dir, name.as_ref()).and_then(|dir| mask_below(&dir, mask, depth + 1))
+        } else {
+            continue;
+        };
+        masked = match (masked, in_it) {
+            (Ok(count), Ok(more)) => Ok(count + more),
+            (Err(err), _) | (Ok(_), Err(err)) => Err(err),
+        };
+    }
+    masked
+}
+
 /// The same for a log, where what cannot be done is only told.
 pub(crate) fn mask_log(path: &Path, mask: &Mask) {
     if let Err(err) = mask_file(path, mask) {
@@ -62,12 +109,31 @@ mod tests {
         let mask = Mask::keys().with_value("open sesame");
         let fill = |len: usize| "x ".repeat(len / 2);
         let before = [fill(PIECE - 6), "open sesame ".to_owned(), fill(PIECE / 2)].concat();
-        std::fs::write(&path, &before).unwrap();
+        fs::write(&path, &before).unwrap();
         assert_eq!(mask_file(&path, &mask).unwrap(), 1);
-        let after = std::fs::read_to_string(&path).unwrap();
+        let after = fs::read_to_string(&path).unwrap();
         assert!(after.len() == before.len() && !after.contains("sesame"));
         assert!(after.contains("x *********** x"));
         assert_eq!(mask_file(&path, &mask).unwrap(), 0);
         assert_eq!(mask_file(&dir.path().join("gone"), &mask).unwrap(), 0);
+    }
+
+    #[test]
+    fn secrets_in_all_logs_of_a_stage_are_overwritten_and_nothing_that_a_link_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let (stage, elsewhere) = (dir.path().join("01-run"), dir.path().join("elsewhere"));
+        let files =
+            ["01-run/stdout.log", "01-run/member-1/out", "01-run/a/b/deep", "elsewhere/own"];
+        for file in files.map(|file| dir.path().join(file)) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, "open sesame").unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, stage.join("link")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("own"), stage.join("own")).unwrap();
+        let mask = Mask::keys().with_value("open sesame");
+        assert_eq!(mask_logs(&stage, &mask).unwrap(), 2);
+        let is_masked = |file| !fs::read_to_string(dir.path().join(file)).unwrap().contains("open");
+        assert_eq!(files.map(is_masked), [true, true, false, false]);
+        assert_eq!(mask_logs(&dir.path().join("gone"), &mask).unwrap(), 0);
     }
 }

@@ -3,9 +3,9 @@
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use super::message::Message;
 use super::shield::{INTEGRATOR, caught_now};
 use super::stage::{Ended, Stage};
-use super::turns::Message;
 use crate::command::Answer;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Candidate, Interruption, MergeIntent, Outcome, Restart, StageEnd};
@@ -168,7 +168,7 @@ impl Stage {
         let (task, token) = (self.grant.number, self.grant.token);
         let message = Message::Intent { task, token, intent: intent.clone(), reply };
         // A loop that is gone answers nothing, and then nothing is merged.
-        self.loop_tx.send(message).is_ok() && matches!(committed.await, Ok(Answer::Done))
+        self.to_loop.send(message).is_ok() && matches!(committed.await, Ok(Answer::Done))
     }
 }
 

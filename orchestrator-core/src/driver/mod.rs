@@ -2,23 +2,30 @@
 //!
 //! One loop owns the engine. Whatever arrived since its last turn becomes one batch and one durable
 //! commit; all that takes time happens in stages outside the loop. The files: `ledger` (engine and
-//! store in step), `opening` (taking over a run), `turns` (the loop), `stage` (one stage from grant
-//! to report), `integrate` (the stage that merges), `capacity` (limits that change by
-//! themselves), `pilot` (what becomes of a run after it), `ending` (stages that are to end, and what
-//! they left running), `renewals` (the driver's own deadline), `view` (what observers see), `shield` (adapters that panic).
+//! store in step), `log` (reading what others committed), `opening` (taking over a run), `turns` (the
+//! loop), `message` (what it is told), `underway` (all that runs, and its end), `stage` (one stage
+//! from grant to report), `integrate` (the stage that merges), `stage_logs` (where stages log),
+//! `releases` (workspaces that go), `room` (whether there is any), `capacity` (limits that change by
+//! themselves), `pilot` (what becomes of a run after it), `preflight` (what is tried before it),
+//! `renewals` (the driver's own deadline), `view` (what observers see), `shield` (adapters that
+//! panic). None of them needs `turns`, and `message` needs none of them.
 
 mod capacity;
-mod ending;
 mod integrate;
 mod ledger;
 mod log;
+mod message;
 mod opening;
 mod pilot;
 mod preflight;
+mod releases;
 mod renewals;
+mod room;
 mod shield;
 mod stage;
+mod stage_logs;
 mod turns;
+mod underway;
 mod view;
 
 pub use self::capacity::SharedCapacity;

@@ -6,6 +6,7 @@ use tracing::warn;
 
 use super::ledger::{Aim, Ledger};
 use super::shield::{INTEGRATOR, WORKSPACES, caught};
+use super::stage_logs::StageLogs;
 use super::{DriverConfig, Ports, RunError};
 use crate::command::{Command, Refusal};
 use crate::engine::Engine;
@@ -108,6 +109,8 @@ pub(super) async fn open(
     if config.resume {
         commands.push(Command::Resume { actor: "driver".to_owned() });
     }
+    // Before anything that was under way is shown, and once more when nothing writes to it any more.
+    StageLogs::of(ports, config).mask_left(&ledger.engine).await;
     begin(ports, config, &mut ledger, &commands).await?;
     prune(ports, config, &ledger).await;
     let live = with_workspace(&ledger.engine);

@@ -7,14 +7,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use super::ledger::Ledger;
-use super::turns::Message;
+use super::message::{Message, ToLoop};
 use crate::id::{OwnerId, RunId};
 use crate::mutant::{Mutant, is_on};
 use crate::port::{Host, Store};
@@ -45,12 +45,7 @@ impl Stages {
 
 impl Renewals {
     /// The leases are fresh, and renewed from now on.
-    pub(super) fn begin(
-        run: &RunId,
-        ledger: &Ledger,
-        ttl: Duration,
-        loop_tx: mpsc::UnboundedSender<Message>,
-    ) -> Self {
+    pub(super) fn begin(run: &RunId, ledger: &Ledger, ttl: Duration, to_loop: ToLoop) -> Self {
         let (is_busy, busy) = watch::channel(false);
         let stages = Stages::default();
         let renewing = Renewing {
@@ -61,7 +56,7 @@ impl Renewals {
             host: Arc::clone(&ledger.host),
             ttl,
             stages: stages.clone(),
-            loop_tx,
+            to_loop,
         };
         let mut task = JoinSet::new();
         task.spawn(renewing.renew(busy));
@@ -92,7 +87,7 @@ struct Renewing {
     host: Arc<dyn Host>,
     ttl: Duration,
     stages: Stages,
-    loop_tx: mpsc::UnboundedSender<Message>,
+    to_loop: ToLoop,
 }
 
 impl Renewing {
@@ -160,6 +155,6 @@ impl Renewing {
 
     fn tell(&self, message: Message) {
         // A loop that is gone has nothing left to end or to grant.
-        drop(self.loop_tx.send(message));
+        drop(self.to_loop.send(message));
     }
 }

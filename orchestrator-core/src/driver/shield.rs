@@ -7,6 +7,7 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -19,6 +20,7 @@ use crate::command::Answer;
 use crate::event::StoredEvent;
 use crate::id::{BlobHash, CommandId, FencingToken, OwnerId, RunId, Seq, TaskId};
 use crate::lease::Owner;
+use crate::mask::Mask;
 use crate::policy::{SchedulingPolicy, TaskGraph};
 use crate::port::{Commit, CommitError, Host, Liveness, PortError, Store, StoreError};
 use crate::record::{RunRecord, Snapshot, TaskRecord};
@@ -131,6 +133,10 @@ impl Host for ShieldedHost {
 
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
         caught(HOST, async { self.host.end_leftovers(run, token).await }).await?
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        caught(HOST, async { self.host.mask_logs(dir, mask).await }).await?
     }
 }
 

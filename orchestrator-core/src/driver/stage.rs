@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::turns::Message;
+use super::message::ToLoop;
 use super::{Ports, view};
 use crate::command::{Grant, StageReport};
 use crate::id::{ChangeId, RunId};
@@ -31,10 +31,10 @@ pub(super) struct Stage {
     pub(super) pipeline: Pipeline,
     pub(super) spec: StageSpec,
     pub(super) grant: Grant,
-    /// The folder of the task's logs.
-    pub(super) task_dir: PathBuf,
+    /// The folder of its logs.
+    pub(super) dir: PathBuf,
     pub(super) cancel: CancellationToken,
-    pub(super) loop_tx: mpsc::UnboundedSender<Message>,
+    pub(super) to_loop: ToLoop,
     /// What must not be stored or shown.
     pub(super) mask: Mask,
     /// Ends when the workspace that the task had before is removed.
@@ -131,7 +131,7 @@ impl Stage {
         };
         let ask = self.ask(start);
         let workspace = self.ports.workspaces.open(&ask).await?;
-        let cx = self.context(workspace.clone(), "").await?;
+        let cx = self.context(workspace.clone()).await?;
         let end = self.ports.runner.run(&cx).await;
         let ask = OpenWorkspace { cost: end.cost, ..ask };
         let mut ended = Ended::of(end);
@@ -185,7 +185,7 @@ impl Stage {
         cancel: &CancellationToken,
     ) -> Result<StageEnd, PortError> {
         let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
-        let cx = self.context(workspace.clone(), "").await?;
+        let cx = self.context(workspace.clone()).await?;
         let mut cx = StageContext { cancel: cancel.clone(), ..cx };
         if let Some(command) = command {
             Arc::make_mut(&mut cx.task).verify = Some(command.clone());
@@ -209,7 +209,7 @@ impl Stage {
         let candidate = self.candidate()?;
         let workspace = self.ports.workspaces.open(&self.ask(Start::On(candidate.clone()))).await?;
         let change = self.ports.workspaces.change(candidate).await?;
-        let cx = self.context(workspace, "").await?;
+        let cx = self.context(workspace).await?;
         let review = self.ports.reviewer.review(&cx, &change).await;
         let outcome = match review.judgement {
             Ok(judgement) => match judgement.verdict {
@@ -243,8 +243,7 @@ impl Stage {
         }
     }
 
-    async fn context(&self, workspace: Workspace, suffix: &str) -> Result<StageContext, PortError> {
-        let dir = format!("{:02}-{}{suffix}", self.grant.dispatch, self.spec.name);
+    async fn context(&self, workspace: Workspace) -> Result<StageContext, PortError> {
         let (observer, task, token) =
             (Arc::clone(&self.ports.observer), self.task.id.clone(), self.grant.token);
         let mask = self.mask.clone();
@@ -257,7 +256,7 @@ impl Stage {
             // A conversation goes on only where its files are as it left them.
             session: self.grant.session.clone().filter(|_| workspace.as_left),
             workspace,
-            dir: self.task_dir.join(dir),
+            dir: self.dir.clone(),
             feedback: self.feedback().await?,
             cancel: self.cancel.clone(),
             activity: ActivitySink::new(move |mut kind| {

@@ -1,30 +1,30 @@
 //! The loop: it takes what arrived, commits it, starts what was granted, and waits.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, warn};
+use tracing::{debug, error};
 
 use super::capacity::Feed;
-use super::ending::Inherited;
 use super::ledger::{Aim, Ledger, Turn};
+use super::message::{Message, ToLoop};
+use super::releases::Releases;
 use super::renewals::Renewals;
-use super::shield::{WORKSPACES, caught};
+use super::room::RoomWatch;
 use super::stage::Stage;
+use super::stage_logs::StageLogs;
+use super::underway::{Joined, UnderWay};
 use super::{DriverConfig, Ports, RunEnd, RunError, view};
 use crate::command::{Answer, Command, Grant, StageReport};
 use crate::engine::Settlement;
 use crate::event::{EventKind, StoredEvent};
-use crate::id::{FencingToken, TaskId, TaskNo};
+use crate::id::TaskId;
 use crate::mutant::{Mutant, is_on};
-use crate::outcome::{Interruption, MergeIntent, Outcome};
+use crate::outcome::Outcome;
 use crate::pipeline::StageSpec;
-use crate::port::{PortError, Room};
 use crate::record::{ParkReason, Phase, RunState};
 
 /// Longest sleep while only time can help, so that a clock that leapt is noticed.
@@ -35,60 +35,25 @@ const ROOM_LOOK: Duration = Duration::from_secs(5);
 /// The end of a run whose pilot is through.
 const AFTER_PILOT: RunEnd = RunEnd::Parked(ParkReason::Pilot);
 
-/// What is told to the loop.
-pub(super) enum Message {
-    /// A merge is about to happen; it may once this is committed.
-    Intent {
-        task: TaskNo,
-        token: FencingToken,
-        intent: MergeIntent,
-        reply: oneshot::Sender<Answer>,
-    },
-    /// Nothing of a lease runs any more.
-    Stopped { task: TaskId, token: FencingToken },
-    /// The leases cannot be renewed, and all stages were asked to end.
-    Lapsed,
-    /// They could be renewed again.
-    Renewed,
-}
-
-/// A stage of this process that runs, or whose processes are being ended.
-pub(super) struct Live {
-    pub(super) grant: Grant,
-    pub(super) cancel: CancellationToken,
-    pub(super) abort: AbortHandle,
-    /// When it is broken off whatever it does; set once it is asked to end.
-    pub(super) deadline: Option<Instant>,
-    /// Whether it broke off or was broken off.
-    pub(super) is_broken_off: bool,
-}
-
 /// The loop and what it knows.
 pub(super) struct Turns {
-    pub(super) ports: Ports,
-    pub(super) config: DriverConfig,
-    pub(super) ledger: Ledger,
-    pub(super) stop: CancellationToken,
-    pub(super) stages: JoinSet<StageReport>,
-    pub(super) live: BTreeMap<FencingToken, Live>,
-    /// Work beside the stages: leftovers being ended, workspaces being removed.
-    pub(super) chores: JoinSet<()>,
-    /// Workspaces being removed, so that none is taken from a task that runs again.
-    releases: BTreeMap<TaskId, oneshot::Receiver<()>>,
-    pub(super) tx: mpsc::UnboundedSender<Message>,
-    pub(super) rx: mpsc::UnboundedReceiver<Message>,
+    ports: Ports,
+    config: DriverConfig,
+    ledger: Ledger,
+    stop: CancellationToken,
+    underway: UnderWay,
+    logs: StageLogs,
+    releases: Releases,
+    to_loop: ToLoop,
+    rx: mpsc::UnboundedReceiver<Message>,
     pending: Vec<Command>,
-    pub(super) replies: Vec<(usize, oneshot::Sender<Answer>)>,
+    replies: Vec<(usize, oneshot::Sender<Answer>)>,
     /// What says the limits of pools.
     feed: Feed,
     renewals: Renewals,
-    /// Whether all stages were asked to end.
-    pub(super) has_asked: bool,
     /// Whether other processes may have committed something.
     is_behind: bool,
-    /// Whether there was room for more work when it was last looked.
-    has_room: bool,
-    pub(super) inherited: Inherited,
+    room: RoomWatch,
 }
 
 impl Turns {
@@ -98,34 +63,29 @@ impl Turns {
         ledger: Ledger,
         stop: CancellationToken,
     ) -> Self {
-        let (tx, rx) = mpsc::unbounded_channel();
-        let renewals = Renewals::begin(&config.run, &ledger, config.lease_ttl, tx.clone());
-        let feed = Feed::new(config.capacity.clone());
+        let (to_loop, rx) = mpsc::unbounded_channel();
         Self {
+            underway: UnderWay::new(&ports, &config, to_loop.clone()),
+            logs: StageLogs::of(&ports, &config),
+            releases: Releases::default(),
+            renewals: Renewals::begin(&config.run, &ledger, config.lease_ttl, to_loop.clone()),
+            feed: Feed::new(config.capacity.clone()),
+            room: RoomWatch::new(&ports, config.run.clone()),
             ports,
             config,
             ledger,
             stop,
-            stages: JoinSet::new(),
-            live: BTreeMap::new(),
-            chores: JoinSet::new(),
-            releases: BTreeMap::new(),
-            tx,
+            to_loop,
             rx,
             pending: Vec::new(),
             replies: Vec::new(),
-            feed,
-            renewals,
-            has_asked: false,
             is_behind: false,
-            has_room: true,
-            inherited: Inherited::default(),
         }
     }
 
     /// Takes turns until nothing more can happen.
     pub(super) async fn run(mut self) -> Result<RunEnd, RunError> {
-        self.end_leftovers();
+        self.underway.end_leftovers(&self.ledger.engine);
         let ended = loop {
             if let Err(err) = self.turn().await {
                 // Nothing new may start, and what runs ends.
@@ -141,7 +101,7 @@ impl Turns {
             }
             self.wait().await;
         };
-        self.end_chores().await;
+        self.underway.end_chores(&self.stop).await;
         let close = Command::CloseDriver { owner: self.ledger.owner.clone() };
         let turn = self.ledger.turn(&[close], Aim::Winding).await?;
         self.tell(&turn.events);
@@ -156,9 +116,9 @@ impl Turns {
         let mut commands = std::mem::take(&mut self.pending);
         let grants_nothing = is_on(Mutant::ResultGrantsNothing) && !commands.is_empty();
         commands.extend(self.feed.commands(&self.ledger.engine, self.ledger.now()));
-        let has_room = self.has_room().await;
+        let has_room = self.room.look().await;
         let winds_up = self.is_stopping() || self.renewals.have_lapsed() || grants_nothing;
-        let aim = match (winds_up, has_room && self.inherited.until().is_none()) {
+        let aim = match (winds_up, has_room && self.underway.inherited.until().is_none()) {
             (true, _) => Aim::Winding,
             (false, true) => Aim::Granting,
             (false, false) => Aim::Holding,
@@ -177,26 +137,13 @@ impl Turns {
         Ok(())
     }
 
-    /// Whether there is room for more work; tells when that changes.
-    async fn has_room(&mut self) -> bool {
-        let (workspaces, run) = (&self.ports.workspaces, &self.config.run);
-        let asked = caught(WORKSPACES, async { workspaces.room(run).await }).await;
-        // As the port has it, what cannot be found out holds nothing up.
-        let room = asked.map_err(PortError::from).flatten().unwrap_or_else(|err| {
-            debug!(error = %err.chain(), "it is not known whether there is room");
-            Room::Enough
-        });
-        let has_room = room == Room::Enough;
-        if has_room != self.has_room {
-            self.has_room = has_room;
-            if has_room {
-                warn!("there is room again: the run goes on");
-            } else {
-                warn!(%room, "nothing is granted until there is room");
-            }
-            view::show_room(&*self.ports.observer, &room);
-        }
-        has_room
+    /// Ends all stages without writing anything: the next driver takes up what is committed.
+    async fn halt(&mut self) {
+        // Nobody answers announcements of merges any more, so none may wait.
+        self.rx.close();
+        while self.rx.try_recv().is_ok() {}
+        self.replies.clear();
+        self.underway.halt().await;
     }
 
     /// Another process may have taken over, being told that this one has ended.
@@ -230,12 +177,7 @@ impl Turns {
     fn follow(&mut self, stored: &StoredEvent) {
         match &stored.event.kind {
             EventKind::Stopping { task, token, .. } | EventKind::Cancelling { task, token, .. } => {
-                let deadline = Instant::now() + self.config.stop_grace;
-                match self.live.get_mut(token) {
-                    Some(_) if is_on(Mutant::StopNotTold) => {}
-                    Some(live) => live.ask_to_end(deadline),
-                    None => self.end_lease(task.clone(), *token),
-                }
+                self.underway.stop(&self.ledger.engine, task, *token);
             }
             EventKind::Passed { task, .. }
             | EventKind::Interrupted { task, .. }
@@ -282,15 +224,7 @@ impl Turns {
         });
         if settled {
             let (workspaces, run) = (Arc::clone(&self.ports.workspaces), self.config.run.clone());
-            let (done, released) = oneshot::channel();
-            self.releases.insert(task.clone(), released);
-            self.chores.spawn(async move {
-                let _done: oneshot::Sender<()> = done;
-                let asked = caught(WORKSPACES, async { workspaces.release(&run, &task).await });
-                if let Err(err) = asked.await.map_err(PortError::from).flatten() {
-                    warn!(%task, error = %err.chain(), "a workspace could not be removed");
-                }
-            });
+            self.releases.begin(&mut self.underway.chores, workspaces, (run, task));
         }
     }
 
@@ -302,32 +236,29 @@ impl Turns {
             return;
         };
         let Some(spec) = pipeline.stage(grant.stage) else { return };
-        let cancel = self.renewals.stage();
-        let stage = Stage {
+        let Some(dir) = self.logs.of_grant(engine, &grant) else { return };
+        self.underway.begin(Stage {
             ports: self.ports.clone(),
             run: self.config.run.clone(),
             task: Arc::new(task.clone()),
             pipeline: pipeline.clone(),
             spec: StageSpec { cap: grant.cap, ..spec.clone() },
-            grant: grant.clone(),
-            task_dir: self.config.stages_dir.join(grant.task.slug()),
-            cancel: cancel.clone(),
-            loop_tx: self.tx.clone(),
+            dir,
+            cancel: self.renewals.stage(),
+            to_loop: self.to_loop.clone(),
             mask: self.config.mask.clone(),
-            released: self.releases.remove(&grant.task),
-        };
-        let abort = self.stages.spawn(stage.carry_out());
-        let live = Live { cancel, abort, deadline: None, is_broken_off: false, grant };
-        self.live.insert(live.grant.token, live);
+            released: self.releases.of(&grant.task),
+            grant,
+        });
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
     }
 
     /// Why the loop is over, if it is.
     fn over(&mut self) -> Option<RunEnd> {
-        if !self.pending.is_empty() || !self.live.is_empty() {
+        if !self.pending.is_empty() || !self.underway.is_empty() {
             return None;
         }
         if self.is_stopping() {
@@ -367,7 +298,7 @@ impl Turns {
 
     /// Waits for something to happen, and takes in all that has.
     async fn wait(&mut self) {
-        self.renewals.set_busy(!self.live.is_empty());
+        self.renewals.set_busy(!self.underway.is_empty());
         let wake = self.next_wake();
         let (store, seq) = (Arc::clone(&self.ledger.store), self.ledger.engine.seq());
         let run = &self.config.run;
@@ -378,19 +309,22 @@ impl Turns {
             }
         };
         tokio::select! {
-            Some(ended) = self.stages.join_next_with_id() => self.stage_ended(ended),
+            Some(ended) = self.underway.stages.join_next_with_id() => self.stage_ended(ended),
             Some(message) = self.rx.recv() => self.take(message),
-            () = self.stop.cancelled(), if !self.has_asked => self.ask_to_stop(),
+            () = self.stop.cancelled(), if !self.underway.has_asked => self.underway.ask_to_stop(),
             () = others_committed, if !is_on(Mutant::OthersUnheard) => self.is_behind = true,
-            () = tokio::time::sleep_until(wake) => self.break_off_overdue(Instant::now()),
+            () = tokio::time::sleep_until(wake) => {
+                let is_stopping = self.stop.is_cancelled();
+                self.underway.break_off_overdue(Instant::now(), is_stopping);
+            }
         }
-        while let Some(ended) = self.stages.try_join_next_with_id() {
+        while let Some(ended) = self.underway.stages.try_join_next_with_id() {
             self.stage_ended(ended);
         }
         while let Ok(message) = self.rx.try_recv() {
             self.take(message);
         }
-        while self.chores.try_join_next().is_some() {}
+        while self.underway.chores.try_join_next().is_some() {}
     }
 
     fn take(&mut self, message: Message) {
@@ -400,52 +334,25 @@ impl Turns {
                 self.pending.push(Command::IntendMerge { task, token, intent });
             }
             Message::Stopped { task, token } => {
-                self.inherited.ended(token);
+                self.underway.inherited.ended(token);
                 if let Some(task) = self.ledger.engine.number(&task) {
                     self.pending.push(Command::Stopped { task, token });
                 }
             }
-            Message::Lapsed => {
-                let deadline = Instant::now() + self.config.stop_grace;
-                self.live.values_mut().for_each(|live| live.ask_to_end(deadline));
-            }
+            Message::Lapsed => self.underway.ask_all_to_end(),
             // What can run is granted in the turn that follows.
             Message::Renewed => {}
         }
     }
 
-    fn stage_ended(&mut self, ended: Result<(tokio::task::Id, StageReport), JoinError>) {
-        let id = match &ended {
-            Ok((id, _)) => *id,
-            Err(err) => err.id(),
-        };
-        let Some(token) =
-            self.live.iter().find(|(_, live)| live.abort.id() == id).map(|(token, _)| *token)
-        else {
-            return;
-        };
-        let Some(live) = self.live.remove(&token) else { return };
-        match ended {
-            Ok((_, mut report)) => {
-                if let Outcome::Interrupted { retry_at: Some(wall), .. }
-                | Outcome::Suspended { poll_at: Some(wall) } = report.outcome
-                {
-                    report.retry_at = Some(self.ledger.at_wall(wall));
-                }
-                self.report(report);
-            }
-            Err(err) => {
-                // A panic of an adapter, or a stage that was ended: its processes may still run.
-                let reason = if err.is_panic() {
-                    assert!(!is_on(Mutant::AdapterPanicEndsRun), "an adapter panicked");
-                    error!(task = %live.grant.task, "an adapter panicked");
-                    Interruption::Crashed
-                } else {
-                    Interruption::Shutdown
-                };
-                self.report_when_gone(live, reason);
-            }
+    fn stage_ended(&mut self, joined: Joined) {
+        let Some(mut report) = self.underway.ended(joined) else { return };
+        if let Outcome::Interrupted { retry_at: Some(wall), .. }
+        | Outcome::Suspended { poll_at: Some(wall) } = report.outcome
+        {
+            report.retry_at = Some(self.ledger.at_wall(wall));
         }
+        self.report(report);
     }
 
     fn report(&mut self, report: StageReport) {
@@ -459,7 +366,7 @@ impl Turns {
 
     fn next_wake(&self) -> Instant {
         let now = Instant::now();
-        let mut wake = now + if self.has_room { SLEEP_MAX } else { ROOM_LOOK };
+        let mut wake = now + if self.room.has_room { SLEEP_MAX } else { ROOM_LOOK };
         if let Some(at) = self.ledger.engine.next_wake()
             && !is_on(Mutant::TimerNotSet)
         {
@@ -472,8 +379,6 @@ impl Turns {
         if let Some(at) = self.feed.next_wake(run_now) {
             wake = wake.min(now + at.since(run_now));
         }
-        let deadlines = self.live.values().filter_map(|live| live.deadline);
-        let deadlines = deadlines.chain(self.inherited.until());
-        deadlines.fold(wake, Instant::min)
+        self.underway.deadlines().fold(wake, Instant::min)
     }
 }

@@ -1,10 +1,13 @@
 //! The port to the machine: its clocks, and which processes live.
 
+use std::path::Path;
+
 use async_trait::async_trait;
 
 use super::PortError;
 use crate::id::{FencingToken, RunId};
 use crate::lease::Owner;
+use crate::mask::Mask;
 use crate::time::ClockReading;
 
 /// What the machine knows.
@@ -25,6 +28,13 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`PortError`] when some may be left.
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError>;
+
+    /// Takes out of the files that a stage logged to in this directory what the mask finds, where
+    /// whoever writes them could not do it any more; a directory that is not there has none.
+    ///
+    /// # Errors
+    /// [`PortError`] when something may be left in them.
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError>;
 }
 
 /// Whether a process lives.

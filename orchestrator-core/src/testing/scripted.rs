@@ -5,13 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
 use crate::id::{ChangeId, FencingToken, OwnerId, RunId, TaskId};
 use crate::lease::Owner;
+use crate::mask::Mask;
 use crate::money::Cost;
 use crate::outcome::{Candidate, MergeIntent, Outcome, StageEnd};
 use crate::port::{
@@ -277,6 +278,7 @@ struct HostState {
     reading: ClockReading,
     dead: BTreeSet<u32>,
     ended: Vec<FencingToken>,
+    masked: Vec<PathBuf>,
 }
 
 impl VirtualHost {
@@ -288,7 +290,8 @@ impl VirtualHost {
             boot_ms: 1_000,
             wall: WallTime(1_000_000),
         };
-        let state = HostState { reading, dead: BTreeSet::new(), ended: Vec::new() };
+        let (dead, ended, masked) = (BTreeSet::new(), Vec::new(), Vec::new());
+        let state = HostState { reading, dead, ended, masked };
         Self { pid: 1, state: Arc::new(Mutex::new(state)) }
     }
 
@@ -319,6 +322,12 @@ impl VirtualHost {
     #[must_use]
     pub fn ended(&self) -> Vec<FencingToken> {
         lock(&self.state).ended.clone()
+    }
+
+    /// The directories of stages out of whose logs secrets were taken, in order.
+    #[must_use]
+    pub fn masked(&self) -> Vec<PathBuf> {
+        lock(&self.state).masked.clone()
     }
 }
 
@@ -357,6 +366,11 @@ impl Host for VirtualHost {
     async fn end_leftovers(&self, _: &RunId, token: FencingToken) -> Result<u32, PortError> {
         lock(&self.state).ended.push(token);
         Ok(0)
+    }
+
+    async fn mask_logs(&self, dir: &Path, _: &Mask) -> Result<(), PortError> {
+        lock(&self.state).masked.push(dir.to_owned());
+        Ok(())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Stages, processes and drivers that do not end as they should.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use orchestrator_core::port::{
 };
 use orchestrator_core::testing::{FaultStore, VirtualHost};
 use orchestrator_core::{
-    ClockReading, EventKind, FencingToken, Interruption, Owner, Phase, RunEnd, RunId, StageEnd,
-    StoredEvent,
+    ClockReading, EventKind, FencingToken, Interruption, Mask, Owner, Phase, RunEnd, RunId,
+    StageEnd, StoredEvent,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +65,10 @@ impl Host for Stubborn {
             std::future::pending::<()>().await;
         }
         self.host.end_leftovers(run, token).await
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        self.host.mask_logs(dir, mask).await
     }
 }
 
@@ -170,6 +175,10 @@ impl Host for Panicking {
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
         assert!(self.1.fetch_add(1, Ordering::Relaxed) > 1, "the host is broken");
         self.0.end_leftovers(run, token).await
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        self.0.mask_logs(dir, mask).await
     }
 }
 

@@ -235,6 +235,7 @@ async fn a_panic_of_an_adapter_interrupts_its_stage_and_nothing_else() {
     });
     assert_eq!(crashes.count(), 1);
     assert_eq!(world.host.ended().len(), 1, "what it started was ended");
+    assert_eq!(world.host.masked().len(), 1, "nobody else could take secrets out of its logs");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Adapters that panic wherever a driver asks them.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use orchestrator_core::port::{
 };
 use orchestrator_core::testing::{Fault, FaultStore, MemoryTarget, VirtualHost};
 use orchestrator_core::{
-    Candidate, ChangeId, ClockReading, DriverConfig, FencingToken, MergeIntent, Orchestrator,
+    Candidate, ChangeId, ClockReading, DriverConfig, FencingToken, Mask, MergeIntent, Orchestrator,
     Owner, Plan, RunEnd, RunError, RunId, SchedulingPolicy, StageEnd, TaskGraph, TaskId, TaskSpec,
 };
 
@@ -168,6 +169,11 @@ impl Host for BrokenHost {
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
         self.1.ask("end_leftovers");
         self.0.end_leftovers(run, token).await
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        self.1.ask("mask_logs");
+        self.0.mask_logs(dir, mask).await
     }
 }
 

@@ -1,12 +1,16 @@
 //! What must not be stored or shown.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress};
-use orchestrator_core::{Mask, Outcome, Phase, RunEnd, StageEnd, StageKind, StoredEvent};
+use orchestrator_core::testing::{Scripted, VirtualHost};
+use orchestrator_core::{
+    EventKind, Interruption, Mask, Outcome, Phase, RunEnd, StageEnd, StageKind, StoredEvent,
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{World, plan};
+use super::{World, id, plan, start};
 
 const KEY: &str = "sk-ant-api03-0123456789abcdefghij";
 const VALUE: &str = "open sesame";
@@ -54,4 +58,37 @@ async fn secrets_reach_neither_feedback_nor_questions_nor_observers() {
     let shown = shown.0.lock().unwrap();
     assert!(shown.contains("tries [masked] and [masked]"), "{shown}");
     assert!(!shown.contains(KEY) && !shown.contains(VALUE), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn secrets_are_taken_out_of_the_logs_of_a_stage_whose_driver_was_killed_before_it_is_shown() {
+    let world = World::new(|_| StageEnd::interrupted(Interruption::Silence));
+    let first = World { host: world.host.process(77), ..world.clone() };
+    let (_stop, driving) = start(first.orchestrator(), plan(&[("a", &[])]));
+    world.committed(|kind| matches!(kind, EventKind::Granted { .. })).await;
+    driving.abort();
+    driving.await.unwrap_err();
+    first.host.die();
+    let shown = Arc::new(Masked { host: world.host.clone(), at_first: Mutex::default() });
+    let (host, observer) = (world.host.clone(), Arc::<Masked>::clone(&shown));
+    let orchestrator = World { script: Scripted::passing(), ..world }
+        .orchestrator_with(|ports| ports.observer = observer);
+    let (_stop, driving) = start(orchestrator, plan(&[("a", &[])]));
+    assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed);
+    let dir = Path::new("stages").join(id("a").slug()).join("01-run");
+    assert_eq!(*shown.at_first.lock().unwrap(), Some(vec![dir.clone()]));
+    // Once more when nothing writes to them any more.
+    assert_eq!(host.masked(), [dir.clone(), dir]);
+}
+
+/// Notes what was masked when anything is shown for the first time.
+struct Masked {
+    host: VirtualHost,
+    at_first: Mutex<Option<Vec<PathBuf>>>,
+}
+
+impl Observer for Masked {
+    fn committed(&self, _: &[StoredEvent], _: &Progress) {
+        self.at_first.lock().unwrap().get_or_insert_with(|| self.host.masked());
+    }
 }

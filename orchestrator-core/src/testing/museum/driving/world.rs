@@ -1,5 +1,6 @@
 //! A world in which drivers can be started.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::driver::{DriverConfig, Orchestrator, Ports, RunEnd, RunError};
 use crate::event::EventKind;
 use crate::id::{FencingToken, OwnerId, RunId, Seq, TaskId};
 use crate::lease::Owner;
+use crate::mask::Mask;
 use crate::memory::MemoryStore;
 use crate::outcome::{Interruption, StageEnd};
 use crate::plan::Plan;
@@ -230,6 +232,10 @@ impl Host for Machine {
 
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
         self.host.end_leftovers(run, token).await
+    }
+
+    async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
+        self.host.mask_logs(dir, mask).await
     }
 }
 
