@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::cgroup::{BASE, SEPARATOR, below};
+use super::dirs::{BASE, SEPARATOR, below};
 use crate::table::Process;
 
 /// The cgroups in this hierarchy that programs were put into under a name that begins like this.

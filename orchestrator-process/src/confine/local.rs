@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use super::cgroup::{Cgroups, Dirs};
+use super::cgroup::Cgroups;
+use super::dirs::Dirs;
 use super::sandbox;
 use super::{
     Abilities, Cell, ConfineError, Confinement, Confiner, Entry, PlaceFor, SandboxMode, Tcp,

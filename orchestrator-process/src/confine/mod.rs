@@ -6,6 +6,7 @@
 
 mod abilities;
 mod cgroup;
+mod dirs;
 mod left;
 mod local;
 mod mounts;
