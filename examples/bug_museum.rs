@@ -84,6 +84,10 @@ fn main() -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let is_asked = |fault: &Fault| args.only.as_ref().is_none_or(|name| name == fault.name());
     let asked: Vec<Fault> = Fault::all().filter(is_asked).collect();
+    if asked.is_empty() {
+        println!("there is no fault of this name: `docs/MUSEUM.md` lists them");
+        return ExitCode::FAILURE;
+    }
     if let Some((suite, found)) = without_any(&asked) {
         println!("without any fault the suite `{suite}` fails: {found}");
         return ExitCode::FAILURE;

@@ -60,7 +60,11 @@ fn main() -> ExitCode {
     let count = if args.seed.is_some() { 1 } else { args.seeds };
     let mut violations = 0_u64;
     let mut met = Coverage::default();
-    for seed in first..first.saturating_add(count) {
+    // As many as there are from the first one on: the greatest seed is a seed too.
+    let seeds = (first..=u64::MAX).zip(0..count);
+    let mut lived_through = 0_u64;
+    for (seed, _) in seeds {
+        lived_through += 1;
         let world = Simulation::new(seed);
         let worlds = match args.mode {
             Asked::Safety => vec![world.safety()],
@@ -79,7 +83,7 @@ fn main() -> ExitCode {
         println!("{TRANSITIONS}{}", met.page());
         missing.iter().for_each(|pair| println!("not met: {pair:?}"));
     }
-    println!("seeds: {count} violations: {violations}");
+    println!("seeds: {lived_through} violations: {violations}");
     if violations == 0 && missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
