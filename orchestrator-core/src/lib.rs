@@ -45,7 +45,7 @@ pub use self::driver::{
 pub use self::{
     capacity::{Adaptive, Capacity, CapacitySource, Fixed, Sign, UsageWindow},
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
-    engine::{Engine, InvalidSnapshot, Reason, Settlement},
+    engine::{Engine, InvalidSnapshot, Mover, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
     forecast::{Assumptions, Bounds, Forecast, Projection, Spread},
     graph::{Graph, PathLength},

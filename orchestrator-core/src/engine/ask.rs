@@ -12,7 +12,9 @@ use crate::id::{FencingToken, PoolName, RunId, Seq, TaskId, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::Pipeline;
-use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord, Wait};
+use crate::record::{
+    Cause, OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord, Wait,
+};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -25,15 +27,22 @@ const HOLDERS_TOLD_MAX: usize = 32;
 pub enum Reason {
     /// The run has no such task.
     Unknown,
-    /// Nothing more is to be done, or a person must act.
+    /// Nothing more is to be done.
     Settled {
         /// The phase.
         phase: &'static str,
+    },
+    /// A person must act.
+    Escalated {
+        /// Why it cannot go on by itself.
+        cause: Cause,
     },
     /// It runs.
     Running {
         /// The lease.
         token: FencingToken,
+        /// When it is ended, whatever its holder does.
+        hard_stop: Timestamp,
     },
     /// Its lease ended, and its processes are being ended.
     Stopping {
@@ -136,7 +145,12 @@ impl fmt::Display for Reason {
         match self {
             Self::Unknown => write!(f, "the run has no such task"),
             Self::Settled { phase } => write!(f, "it is {phase}"),
-            Self::Running { token } => write!(f, "it runs under token {token}"),
+            Self::Escalated { cause } => {
+                write!(f, "it waits for a person: {}", cause.as_str())
+            }
+            Self::Running { token, hard_stop } => {
+                write!(f, "it runs under token {token}, until {hard_stop} at the latest")
+            }
             Self::Stopping { token } => write!(f, "its processes of token {token} are being ended"),
             Self::WaitsFor { task } => write!(f, "it waits for `{task}`"),
             Self::BlockedBy { task } => write!(f, "`{task}` blocks it"),
@@ -170,6 +184,82 @@ impl fmt::Display for Reason {
             }
             Self::RunNotActive { state } => write!(f, "the run is {state}"),
             Self::Ready => write!(f, "nothing holds it"),
+        }
+    }
+}
+
+/// Who moves a task on that something holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "mover", rename_all = "snake_case")]
+pub enum Mover {
+    /// Nobody: there is nothing left to do.
+    Nobody,
+    /// A person.
+    Person {
+        /// By what.
+        by: &'static str,
+    },
+    /// Whoever drives the run, without delay.
+    Driver,
+    /// The holder of its lease, by a result.
+    Holder {
+        /// The lease.
+        token: FencingToken,
+        /// When the driver does it instead.
+        hard_stop: Timestamp,
+    },
+    /// The passing of time.
+    Time {
+        /// When.
+        at: Timestamp,
+    },
+    /// Another task, once it is done or gives back what it holds; that one may be asked about in turn.
+    Task {
+        /// That task.
+        task: TaskId,
+    },
+    /// Whichever of the tasks of a pool gets on first.
+    Pool {
+        /// The pool.
+        pool: PoolName,
+    },
+}
+
+/// What helps a task that a person has to look at, or one behind it.
+const LOOK: &str = "look at why, then edit, retry or resolve it";
+
+impl Reason {
+    /// Who moves the task on, as far as this reason is concerned, and when.
+    #[must_use]
+    pub fn mover(&self) -> Mover {
+        let person = |by| Mover::Person { by };
+        match self {
+            Self::Unknown => Mover::Nobody,
+            Self::Settled { phase } if *phase == Kind::Done.as_str() => Mover::Nobody,
+            Self::Settled { .. } => person("retry it, if it is to be done after all"),
+            Self::Escalated { .. } => person(LOOK),
+            Self::Running { token, hard_stop } => {
+                Mover::Holder { token: *token, hard_stop: *hard_stop }
+            }
+            Self::WaitsFor { task }
+            | Self::BlockedBy { task }
+            | Self::ScopeHeld { by: task }
+            | Self::KeptFor { task } => Mover::Task { task: task.clone() },
+            Self::Deferred { until, .. } | Self::PoolClosed { until, .. } => {
+                Mover::Time { at: *until }
+            }
+            Self::PoolFull { needs, limit, .. } if needs > limit => {
+                person("give the pool more permits")
+            }
+            Self::BackPressure { max: 0, .. } => person("let the pool begin tasks"),
+            Self::PoolFull { pool, .. } | Self::BackPressure { pool, .. } => {
+                Mover::Pool { pool: pool.clone() }
+            }
+            Self::Budget { .. } => person("raise the run's budget"),
+            Self::PoolBudget { .. } => person("raise the pool's budget"),
+            Self::Pilot { .. } => person("look at what the pilot came to, then resume"),
+            Self::RunNotActive { .. } => person("resume the run"),
+            Self::Stopping { .. } | Self::TaskBudget { .. } | Self::Ready => Mover::Driver,
         }
     }
 }
@@ -302,7 +392,8 @@ impl Engine {
         closed.chain(timer).chain(stop).chain(spent).min()
     }
 
-    /// Everything that holds a task; each reason can be checked against the records.
+    /// Everything that holds a task; each reason can be checked against the records, and says
+    /// [who moves it on](Reason::mover).
     #[must_use]
     pub fn explain(&self, now: Timestamp, task: &TaskId) -> Vec<Reason> {
         match (self.specs.number(task), self.run.as_ref()) {
@@ -317,7 +408,9 @@ impl Engine {
         if let Some((hold, _)) = task.stopping() {
             return vec![Reason::Stopping { token: hold.token }];
         } else if let Some(hold) = task.hold() {
-            return vec![Reason::Running { token: hold.token }];
+            return vec![Reason::Running { token: hold.token, hard_stop: hold.hard_stop }];
+        } else if let Some(escalation) = &task.detail().escalation {
+            return vec![Reason::Escalated { cause: escalation.cause }];
         } else if kind.is_settled() {
             return vec![Reason::Settled { phase: kind.as_str() }];
         }

@@ -42,7 +42,7 @@ mod table;
 
 use std::sync::Arc;
 
-pub use self::ask::{Reason, Settlement};
+pub use self::ask::{Mover, Reason, Settlement};
 use self::batch::Batch;
 use self::body::{Bodies, Body, plan_text};
 use self::draft::Draft;

@@ -5,6 +5,7 @@ mod edits;
 mod held;
 mod pipelines;
 mod prune;
+mod reasons;
 
 use std::sync::Arc;
 use std::time::Duration;
