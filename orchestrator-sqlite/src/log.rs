@@ -43,8 +43,22 @@ const LOOKS_MAX: usize = 20;
 
 /// The log's name.
 pub(crate) fn path_of(file: &Path) -> PathBuf {
+    beside(file, "-wal")
+}
+
+/// The name of the index of the log, which its users share.
+pub(crate) fn index_of(file: &Path) -> PathBuf {
+    beside(file, "-shm")
+}
+
+/// The name of what SQLite has in the place of a log before that is turned on.
+pub(crate) fn journal_of(file: &Path) -> PathBuf {
+    beside(file, "-journal")
+}
+
+fn beside(file: &Path, end: &str) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
-    name.push("-wal");
+    name.push(end);
     name.into()
 }
 
@@ -228,6 +242,15 @@ pub(crate) fn is_orphan(file: &Path) -> bool {
     // The log first: whoever makes a file makes the log after it.
     let is_log = matches!(Head::of(&path_of(file)), Ok(Some(_)));
     is_log && fs::metadata(file).map_or(true, |file| file.len() == 0)
+}
+
+/// Whether what has the log's name is none: SQLite would write over it. What a crash left of the
+/// beginning of one has no head yet, or zeros.
+pub(crate) fn is_stranger(file: &Path) -> bool {
+    let mut head = [0; HEADER_BYTES];
+    let read = File::open(path_of(file)).and_then(|mut log| log.read_exact(&mut head));
+    let [m0, m1, m2, m3, ..] = head;
+    read.is_ok() && !matches!(u32::from_be_bytes([m0, m1, m2, m3]) & !1, 0 | MAGIC)
 }
 
 /// What a transaction begins with: a new mark, which no trigger draws anew.

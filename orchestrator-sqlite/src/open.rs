@@ -253,7 +253,7 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     let is_new = check_path(path)?;
     check_disk(path, options)?;
     check_room(path, options)?;
-    if log::is_orphan(path) {
+    if log::is_orphan(path) || log::is_stranger(path) {
         return Err(OpenError::ForeignLog { path: path.clone(), log: log::path_of(path) });
     }
     let claim = options.exclusive.then(|| claim(path)).transpose()?;
@@ -270,7 +270,9 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
     let reader = Connection::open_with_flags(path, flags).map_err(explain)?;
     reader.busy_timeout(options.busy_max).map_err(explain)?;
     reader.pragma_update(None, "query_only", true).map_err(explain)?;
-    let place = FilePlace::of(path).map_err(failed)?;
+    // Both are there by now, and stay as long as a connection is open: it has read the file.
+    let beside = [log::path_of(path), log::index_of(path)];
+    let place = FilePlace::with(path, &beside).map_err(failed)?;
     let writer = Writer::new(writer, place.clone(), log, claim);
     Ok(Opened { writer, reader, place })
 }
@@ -310,11 +312,21 @@ fn check_path(path: &Path) -> Result<bool, OpenError> {
     let failed = |path: &Path, source| OpenError::Path { path: path.to_owned(), source };
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(failed(path, io::ErrorKind::IsADirectory.into())),
+        Ok(found) if !found.is_file() => {
+            let said = io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file");
+            Err(failed(path, said))
+        }
+        // SQLite takes a file of one byte for an empty one.
+        Ok(found) if found.len() == 1 => Err(OpenError::NotOurs { path: path.to_owned() }),
         Ok(_) => Ok(false),
         Err(err) if err.kind() == io::ErrorKind::NotFound => {
             let folder = path.parent().unwrap_or(path);
             fs::metadata(folder).map_err(|err| failed(folder, err))?;
-            Ok(true)
+            // The names of the files beside it are longer.
+            match fs::symlink_metadata(log::journal_of(path)) {
+                Err(err) if err.kind() != io::ErrorKind::NotFound => Err(failed(path, err)),
+                Ok(_) | Err(_) => Ok(true),
+            }
         }
         Err(err) => Err(failed(path, err)),
     }

@@ -55,14 +55,16 @@ fn unescaped(path: &str) -> String {
         .fold(path.to_owned(), |path, (code, plain)| path.replace(code, plain))
 }
 
-/// A file as it was opened.
+/// A file as it was opened, with those beside it that belong to it.
 #[derive(Debug, Clone)]
 pub(crate) struct FilePlace {
     path: PathBuf,
     identity: (u64, u64),
+    beside: Vec<Self>,
 }
 
-/// The file is not at its path any more: what is written to it would be lost with its last user.
+/// The file is not at its path any more: what is written to it would be lost with its last user, and
+/// others would not see it.
 #[derive(Debug, thiserror::Error)]
 #[error("`{}` was removed or replaced while it was in use", .path.display())]
 pub(crate) struct Displaced {
@@ -73,7 +75,13 @@ pub(crate) struct Displaced {
 
 impl FilePlace {
     pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), identity: identity(path)? })
+        Ok(Self { path: path.to_owned(), identity: identity(path)?, beside: Vec::new() })
+    }
+
+    /// The place of a file and of these beside it.
+    pub(crate) fn with(path: &Path, beside: &[PathBuf]) -> io::Result<Self> {
+        let beside = beside.iter().map(|path| Self::of(path)).collect::<io::Result<_>>()?;
+        Ok(Self { beside, ..Self::of(path)? })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -85,7 +93,7 @@ impl FilePlace {
         let opened = identity_of(&file.metadata()?);
         match identity(path) {
             Ok(found) if found == opened => {
-                Ok(Some(Self { path: path.to_owned(), identity: found }))
+                Ok(Some(Self { path: path.to_owned(), identity: found, beside: Vec::new() }))
             }
             Ok(_) => Ok(None),
             Err(err) if err.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -95,7 +103,7 @@ impl FilePlace {
 
     pub(crate) fn check(&self) -> Result<(), Displaced> {
         match identity(&self.path) {
-            Ok(found) if found == self.identity => Ok(()),
+            Ok(found) if found == self.identity => self.beside.iter().try_for_each(Self::check),
             Ok(_) => Err(Displaced { path: self.path.clone(), source: None }),
             Err(err) => Err(Displaced { path: self.path.clone(), source: Some(err) }),
         }
@@ -159,5 +167,11 @@ tmpfs /twice tmpfs rw 0 0
         place.check().unwrap_err();
         fs::remove_file(&path).unwrap();
         assert!(place.check().unwrap_err().source.is_some());
+        fs::write(&path, "three").unwrap();
+        fs::write(&other, "beside").unwrap();
+        let place = FilePlace::with(&path, std::slice::from_ref(&other)).unwrap();
+        place.check().unwrap();
+        fs::remove_file(&other).unwrap();
+        assert_eq!(place.check().unwrap_err().path, other);
     }
 }

@@ -51,11 +51,18 @@ async fn a_path_where_no_file_can_be_is_named() {
     let err = SqliteStore::open(folder.join("run.db"), SqliteOptions::new()).await.unwrap_err();
     let OpenError::Path { path, .. } = err else { panic!("{err:?}") };
     assert_eq!(path, folder, "the part that is missing is named");
+    // With room for a name, but not for those of the files beside it.
+    let long = fixture.dir().join("n".repeat(252));
+    assert!(matches!(refusal(&long).await, OpenError::Path { .. }));
+    for special in ["/dev/null", "/dev/zero"] {
+        let err = refusal(Path::new(special)).await;
+        assert!(matches!(err, OpenError::Path { .. }), "{special}: {err:?}");
+    }
 }
 
 #[tokio::test]
 async fn a_file_that_is_no_database_is_refused_and_left_as_it_is() {
-    for text in ["just some notes\n", &"x".repeat(5_000)] {
+    for text in ["x", "just some notes\n", &"x".repeat(5_000)] {
         let fixture = TempStore::new();
         fs::write(fixture.path(), text).unwrap();
         let before = contents(fixture.dir());
@@ -216,6 +223,53 @@ async fn nothing_is_acknowledged_into_a_file_that_was_removed_or_replaced() {
     fs::rename(&aside, fixture.path()).unwrap();
     assert_eq!(store.commit(&run(), &stamped(at)).await.unwrap(), at.plus(1));
     assert_eq!(assert_whole(&store).await, at.plus(1));
+}
+
+/// What is written to a log that has no name any more is seen by nobody, and gone with this process.
+#[tokio::test]
+async fn nothing_is_acknowledged_into_a_log_that_was_removed_or_replaced() {
+    let fixture = TempStore::new();
+    let store = fixture.sqlite().await;
+    let mut at = store.commit(&run(), &stamped(Seq(0))).await.unwrap();
+    for end in ["-wal", "-shm"] {
+        let (beside, aside) =
+            (fixture.dir().join(format!("run.db{end}")), fixture.dir().join("aside"));
+        fs::rename(&beside, &aside).unwrap();
+        for _ in 0..2 {
+            let commit = store.commit(&run(), &stamped(at)).await;
+            let Err(CommitError::Failed(StoreError::Unavailable(cause))) = commit else {
+                panic!("{end}: {commit:?}")
+            };
+            assert!(cause.to_string().contains(end), "{cause}");
+            let touched = store.touch(&run(), &owner_id("o"), Timestamp(1)).await;
+            assert!(touched.is_err(), "{end}");
+            store.backup(fixture.dir().join("copy")).await.unwrap_err();
+            fs::write(&beside, "").unwrap();
+        }
+        fs::rename(&aside, &beside).unwrap();
+        at = store.commit(&run(), &stamped(at)).await.unwrap();
+    }
+    assert_eq!(assert_whole(&store).await, at);
+}
+
+#[tokio::test]
+async fn a_file_of_the_logs_name_that_is_none_is_not_written_over() {
+    let fixture = TempStore::new();
+    let notes = fixture.dir().join("run.db-wal");
+    let text = "things that somebody wrote down here\n".repeat(9);
+    for _ in 0..2 {
+        fs::write(&notes, &text).unwrap();
+        let err = refusal(&fixture.path()).await;
+        assert!(matches!(&err, OpenError::ForeignLog { log, .. } if *log == notes), "{err:?}");
+        assert_eq!(fs::read_to_string(&notes).unwrap(), text);
+        fs::remove_file(&notes).unwrap();
+        let store = fixture.sqlite().await;
+        drop(store.commit(&run(), &stamped(Seq(0))).await);
+        store.close().await;
+    }
+    // What a crash left of a log that was just begun.
+    fs::write(&notes, [0; 40]).unwrap();
+    assert_eq!(assert_whole(&fixture.sqlite().await).await, Seq(1));
 }
 
 #[tokio::test]
