@@ -131,3 +131,29 @@ fn a_verify_command_that_passes_already_is_a_warning() {
     ended.assert_code(0);
     assert!(ended.stderr.contains("warning: verify command `true`"), "{}", ended.stderr);
 }
+
+#[test]
+fn failures_of_the_target_do_not_count_with_baseline_and_a_task_brings_a_test_with_prove() {
+    // One test of the repository fails whatever anybody does.
+    let verify =
+        "sh tests/chars.sh || echo 'test chars ... FAILED'; echo 'test old ... FAILED'; exit 1";
+    let plan = format!(
+        r#"[{{ "id": "port-chars", "verify": "{verify}", "scope": ["sh/chars.sh"], "max_retries": 0 }}]"#
+    );
+    let ends: [(&[&str], _, _); 3] = [
+        (&["--baseline"], 0, None),
+        (&[], 1, Some("test old ... FAILED")),
+        (&["--baseline", "--prove", "tests"], 1, Some("changes none (tests)")),
+    ];
+    for (flags, code, said) in ends {
+        let bench = Bench::new();
+        user_repository(&bench);
+        fs::write(bench.path("plan.json"), &plan).unwrap();
+        let ended = bench.run(&[&["--repo", "user", "--plan", "plan.json"], flags].concat());
+        ended.assert_code(code);
+        if let Some(said) = said {
+            let page = fs::read_to_string(bench.dir().join("ESCALATED.md")).unwrap();
+            assert!(page.contains(said), "{flags:?}: {page}");
+        }
+    }
+}
