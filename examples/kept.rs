@@ -2,8 +2,8 @@
 //!
 //! `cargo run --example kept -- list --repo PATH` lists all that is kept below `refs/orchestrator` of
 //! a repository and in no merged change: what attempts left in their worktrees, untracked files
-//! included, changes that later ones replaced, and changes that were not merged. It needs nothing but
-//! the repository, whatever became of the run.
+//! included, changes that later ones replaced, and changes that were not merged; and the directories
+//! with what git cannot keep. It needs nothing but the repository, whatever became of the run.
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -13,14 +13,15 @@ use std::time::{Duration, SystemTime};
 use anyhow::ensure;
 use clap::Parser as _;
 use orchestrator_cli::{harmless, shell_word};
-use orchestrator_git::{Kept, KeptAs, KeptWork, Retention};
+use orchestrator_git::{Kept, KeptAs, KeptWork, Retention, SetAside};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Work that runs kept: what it is, getting it back, letting go of it.
 #[derive(Debug, clap::Parser)]
 enum Options {
-    /// List what is kept, one a line: its ref, its age, what it is.
+    /// List what is kept, one a line: its ref, its age, what it is. What git cannot keep is in
+    /// directories, which stay until you remove them.
     List {
         /// The repository, by the path of its top level.
         #[arg(long, value_name = "PATH", default_value = ".")]
@@ -79,6 +80,9 @@ async fn carry_out(options: Options) -> anyhow::Result<()> {
             let mut kept = KeptWork::open(&repo).await?.list().await?;
             kept.retain(|kept| run.as_ref().is_none_or(|run| kept.run == *run));
             kept.iter().try_for_each(|kept| writeln!(out, "{}", line(kept)))?;
+            let mut aside = KeptWork::open(&repo).await?.set_aside().await?;
+            aside.retain(|aside| run.as_ref().is_none_or(|run| aside.run == *run));
+            aside.iter().try_for_each(|aside| writeln!(out, "{}", line_aside(aside)))?;
         }
         Options::Restore { repo, name, into } => {
             KeptWork::open(&repo).await?.restore(&name, &into).await?;
@@ -113,9 +117,20 @@ fn line(kept: &Kept) -> String {
         KeptAs::Candidate => "change that is not merged",
         _ => "kept",
     };
-    let age = SystemTime::now().duration_since(kept.at).unwrap_or_default().as_secs();
-    let (days, hours) = (age / 86_400, age % 86_400 / 3_600);
+    let age = age(kept.at);
     let of = if kept.is_of_merged_task { "task merged" } else { "task not merged" };
     let name = harmless(&kept.name, 1_000);
-    format!("{name}\t{days} d {hours} h\t{what}\t{of}")
+    format!("{name}\t{age}\t{what}\t{of}")
+}
+
+/// The same of what is in no ref, but in a directory.
+fn line_aside(aside: &SetAside) -> String {
+    let dir = harmless(&aside.dir.to_string_lossy(), 10_000);
+    let (age, task) = (age(aside.at), harmless(&aside.task, 1_000));
+    format!("{dir}\t{age}\tset aside, since git cannot keep it\ttask {task}")
+}
+
+fn age(since: SystemTime) -> String {
+    let age = SystemTime::now().duration_since(since).unwrap_or_default().as_secs();
+    format!("{} d {} h", age / 86_400, age % 86_400 / 3_600)
 }

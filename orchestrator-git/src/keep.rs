@@ -106,7 +106,7 @@ impl Inner {
             Snapshot::Trouble(_) => self.snapshot_of_the_rest(place, start).await?,
         };
         let Some(tree) = tree else {
-            let kept = self.set_aside(place, &place.tree)?;
+            let kept = self.set_aside(place, &place.tree).await?;
             return Ok(Some(kept.display().to_string()));
         };
         let tree = self.with_ignored(place, &tree).await?;
@@ -158,7 +158,7 @@ impl Inner {
             match path.strip_suffix(b"/") {
                 // A repository, which git cannot take.
                 Some(nested) if is_declared(&nested) => {
-                    self.set_aside(place, &place.tree.join(path_of(nested)))?;
+                    self.set_aside(place, &place.tree.join(path_of(nested))).await?;
                 }
                 Some(_) => {}
                 None => paths.extend(Some(path).filter(is_declared)),
@@ -236,7 +236,7 @@ impl Inner {
     ) -> Result<Option<Oid>, GitError> {
         let too_large = self.too_large(place).await?;
         for path in self.nested(place, start).await?.into_iter().chain(too_large) {
-            self.set_aside(place, &place.tree.join(path_of(&path)))?;
+            self.set_aside(place, &place.tree.join(path_of(&path))).await?;
         }
         Ok(match self.snapshot(place, start).await? {
             Snapshot::Tree(tree) => Some(tree),

@@ -9,9 +9,10 @@ use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::Caller;
 use crate::files::{remove_if_there, unique};
-use crate::names::{CANDIDATE_TRAILER, Oid, RUNS};
+use crate::names::{ASIDE, CANDIDATE_TRAILER, Oid, RUNS, path_of};
 use crate::repository::Git;
 use crate::run::GitRun;
+use crate::worktree::SET_ASIDE;
 
 /// What is asked of each ref.
 const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00";
@@ -34,6 +35,22 @@ pub struct Kept {
     pub at: SystemTime,
     /// Whether the task was merged since.
     pub is_of_merged_task: bool,
+}
+
+/// A directory with something that was set aside because git cannot keep it: a repository inside a
+/// workspace, a submodule that was worked in, a file of more than 1 GiB. It stays until a person
+/// removes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SetAside {
+    /// The directory; in it the things are where they were in the workspace.
+    pub dir: PathBuf,
+    /// The run's name in refs and directories.
+    pub run: String,
+    /// The task's name in refs and directories.
+    pub task: String,
+    /// When it was set aside.
+    pub at: SystemTime,
 }
 
 /// What something is that is kept.
@@ -105,6 +122,19 @@ impl KeptWork {
         Ok(found)
     }
 
+    /// Everything that was set aside and is still there, by run, task and time.
+    ///
+    /// # Errors
+    /// [`GitError`] when it could not be found out.
+    pub async fn set_aside(&self) -> Result<Vec<SetAside>, GitError> {
+        let mut found = Vec::new();
+        for run in self.runs().await? {
+            let noted = self.git.object("blob", &format!("{RUNS}/{run}/{ASIDE}")).await?;
+            found.extend(noted.map(|dir| aside_in(&path_of(&dir), &run)).unwrap_or_default());
+        }
+        Ok(found)
+    }
+
     async fn runs(&self) -> Result<BTreeSet<String>, GitError> {
         let call = self.git.plumbing(["for-each-ref", "--format=%(refname)", RUNS]);
         let answer = self.git.run(call).await?;
@@ -161,16 +191,10 @@ impl GitRun {
         run.git.kept_of(&run.config.run.slug(), Some(&head)).await
     }
 
-    /// Directories that were set aside because git cannot keep them, such as repositories inside a
-    /// workspace.
+    /// What of this run was set aside and is still there, by task and time.
     #[must_use]
-    pub fn set_aside(&self) -> Vec<PathBuf> {
-        let entries = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
-        let tasks = entries(self.0.root.join(".kept"));
-        let mut found: Vec<PathBuf> =
-            tasks.flat_map(|task| entries(task.path())).map(|entry| entry.path()).collect();
-        found.sort_unstable();
-        found
+    pub fn set_aside(&self) -> Vec<SetAside> {
+        aside_in(&self.0.root.join(SET_ASIDE), &self.0.config.run.slug())
     }
 
     /// Writes all the files of something kept into a directory of its own, made where it is missing.
@@ -190,6 +214,21 @@ impl GitRun {
     pub async fn prune_kept(&self, rule: Retention) -> Result<Vec<Kept>, GitError> {
         let_go(&self.0.git, rule.among(self.kept().await?)).await
     }
+}
+
+/// What a run set aside in its directory for that.
+fn aside_in(aside: &Path, run: &str) -> Vec<SetAside> {
+    let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut found = Vec::new();
+    for of_task in entries(aside) {
+        let task = of_task.file_name().to_string_lossy().into_owned();
+        for one in entries(&of_task.path()) {
+            let at = one.metadata().and_then(|meta| meta.modified()).unwrap_or(UNIX_EPOCH);
+            found.push(SetAside { dir: one.path(), run: run.to_owned(), task: task.clone(), at });
+        }
+    }
+    found.sort_unstable_by(|a, b| a.dir.cmp(&b.dir));
+    found
 }
 
 async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<(), GitError> {

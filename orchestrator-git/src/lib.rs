@@ -19,8 +19,8 @@
 //!   declared, and go when another task gets the worktree.
 //!
 //! The refs of a run: `task/<slug>` is a task's last candidate, `fence/<slug>` a blob with the
-//! number of its last lease, `kept/<slug>/…` what is not merged, and `merged` where the branch stood
-//! after the last merge.
+//! number of its last lease, `kept/<slug>/…` what is not merged, `merged` where the branch stood after
+//! the last merge, and `aside` a blob with the directory of what git cannot keep.
 
 mod apart;
 mod conflict;
@@ -61,7 +61,7 @@ pub use self::{
     failures::Failures,
     forward::Forwarded,
     judge::Judge,
-    kept::{Kept, KeptAs, KeptWork, Retention},
+    kept::{Kept, KeptAs, KeptWork, Retention, SetAside},
     run::{GitConfig, GitRun, Strategy},
     setup::{PortBlocks, SetUp},
 };

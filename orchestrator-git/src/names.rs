@@ -53,6 +53,9 @@ impl fmt::Display for Oid {
 /// Below this are the refs of all runs.
 pub(crate) const RUNS: &str = "refs/orchestrator";
 
+/// The last part of the name of the ref that says where something was set aside.
+pub(crate) const ASIDE: &str = "aside";
+
 /// The refs of one run.
 #[derive(Debug, Clone)]
 pub(crate) struct Refs {
@@ -85,6 +88,11 @@ impl Refs {
     /// The task's last candidate.
     pub(crate) fn task(&self, task: &TaskId) -> String {
         format!("{}/task/{}", self.root, task.slug())
+    }
+
+    /// The blob with the path of the directory in which what git cannot keep is set aside.
+    pub(crate) fn aside(&self) -> String {
+        format!("{}/{ASIDE}", self.root)
     }
 
     /// Work of a task that is in no change.

@@ -79,7 +79,7 @@ impl Inner {
             if fs::rename(&slot.dir, &place.dir).is_ok() {
                 let _turn = self.adding.lock().await;
                 marker.name = format!("tree-{}", unique());
-                self.register(place, &marker.name)?;
+                self.register(place, &marker.name).await?;
                 debug!(workspace = %place.slug, "a worktree is used again");
                 return Ok(Some(marker));
             }
@@ -98,7 +98,7 @@ impl Inner {
     }
 
     /// Has git know a worktree again.
-    fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
+    async fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
         let (spare, admin) = (place.dir.join(ADMIN), self.admin(name));
         if let Some(dir) = admin.parent() {
             fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
@@ -108,7 +108,7 @@ impl Inner {
         text.push(b'\n');
         renew(&spare.join("gitdir"), &text)?;
         fs::rename(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
-        self.link(place, name)
+        self.link(place, name).await
     }
 }
 

@@ -42,7 +42,7 @@ impl Inner {
             if filled.is_as_recorded && !filled.has_more {
                 continue;
             }
-            let kept = self.set_aside(place, &filled.dir)?;
+            let kept = self.set_aside(place, &filled.dir).await?;
             fs::create_dir(&filled.dir).map_err(GitError::io(&filled.dir, "made"))?;
             let admin = name.filter(|name| !name.is_empty()).map(|name| self.admin(name));
             let is_ours = |dir: &PathBuf| admin.is_some_and(|admin| dir.starts_with(admin));

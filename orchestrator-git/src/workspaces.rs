@@ -128,7 +128,7 @@ impl Inner {
         marker: &Marker,
         ask: &OpenWorkspace,
     ) -> Result<Workspace, GitError> {
-        self.link(place, &marker.name)?;
+        self.link(place, &marker.name).await?;
         self.clear_locks(&marker.name).await?;
         let (token, attempt) = (ask.token, ask.attempt);
         let marker = Marker { token, attempt, sealed: None, ..marker.clone() };

@@ -90,7 +90,7 @@ impl Inner {
         };
         marker.write(&place.marker)?;
         if is_known {
-            self.link(place, &marker.name)?;
+            self.link(place, &marker.name).await?;
             is_set_up &= !self.reset(place, &marker.start, is_anew).await?;
             self.detach(&marker.name, &marker.start).await?;
         } else {
@@ -143,7 +143,7 @@ impl Inner {
     }
 
     /// Puts back the file that ties the worktree to the repository, if it is not as it was.
-    pub(crate) fn link(&self, place: &Place, name: &str) -> Result<(), GitError> {
+    pub(crate) async fn link(&self, place: &Place, name: &str) -> Result<(), GitError> {
         let link = place.tree.join(".git");
         let mut text = b"gitdir: ".to_vec();
         text.extend_from_slice(bytes_of(&self.admin(name)));
@@ -152,7 +152,7 @@ impl Inner {
             return Ok(());
         }
         if fs::symlink_metadata(&link).is_ok_and(|meta| meta.is_dir()) {
-            self.set_aside(place, &link)?;
+            self.set_aside(place, &link).await?;
         }
         // What is there may be a link to a file elsewhere, which must not be written to.
         remove_if_there(&link)?;
@@ -295,9 +295,12 @@ impl Inner {
     }
 
     /// Moves something that git cannot keep to where a person finds it.
-    pub(crate) fn set_aside(&self, place: &Place, what: &Path) -> Result<PathBuf, GitError> {
+    pub(crate) async fn set_aside(&self, place: &Place, what: &Path) -> Result<PathBuf, GitError> {
         let inside = what.strip_prefix(&place.dir).unwrap_or(what);
-        let to = self.root.join(".kept").join(&place.slug).join(unique()).join(inside);
+        let aside = self.root.join(SET_ASIDE);
+        // Before anything is there, so that whoever has nothing but the repository finds it.
+        self.note_aside(&aside).await?;
+        let to = aside.join(&place.slug).join(unique()).join(inside);
         if let Some(dir) = to.parent() {
             fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
         }
@@ -305,7 +308,21 @@ impl Inner {
         warn!(from = %what.display(), to = %to.display(), "set aside what git cannot keep");
         Ok(to)
     }
+
+    /// Has the repository say where things are set aside.
+    async fn note_aside(&self, aside: &Path) -> Result<(), GitError> {
+        let (name, path) = (self.refs.aside(), bytes_of(aside).to_vec());
+        let blob = self.git.write_object("blob", path).await?;
+        if self.git.tip(&name).await?.as_ref() == Some(&blob) {
+            return Ok(());
+        }
+        let noted = self.git.transact(&format!("update {name} {blob}\n")).await?;
+        if noted.code == 0 { Ok(()) } else { Err(noted.failed("update-ref")) }
+    }
 }
+
+/// The directory of a run in which what git cannot keep is set aside, by task and time.
+pub(crate) const SET_ASIDE: &str = ".kept";
 
 /// How the names of directories begin that are being removed.
 pub(crate) const TRASH: &str = ".trash-";

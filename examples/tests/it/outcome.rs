@@ -83,6 +83,16 @@ fn assert_kept(bench: &Bench) {
     with(&["prune", "--merged", "--repo"], &[&repo]);
     let (_, [left, _]) = with(&["list", "--repo"], &[&repo]);
     assert!(!left.contains("task merged"), "{left}");
+    // What git cannot keep is in a directory that a ref of the run names.
+    let aside = bench.path("set aside");
+    fs::create_dir_all(aside.join("some-task/1/tree/nested")).unwrap();
+    fs::write(bench.path("aside"), aside.to_str().unwrap()).unwrap();
+    let blob = bench.git("run/repo", &["hash-object", "-w", bench.path("aside").to_str().unwrap()]);
+    let name = format!("refs/orchestrator/{}/aside", report_run(bench));
+    bench.git("run/repo", &["update-ref", &name, blob.trim()]);
+    let (_, [listed, _]) = with(&["list", "--repo"], &[&repo]);
+    let one = aside.join("some-task/1");
+    assert!(listed.lines().any(|line| line.starts_with(one.to_str().unwrap())), "{listed}");
 }
 
 /// The tasks in the trailers of a branch's commits, sorted.

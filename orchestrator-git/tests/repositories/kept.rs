@@ -69,6 +69,27 @@ async fn only_what_a_rule_names_is_let_go_of() {
 }
 
 #[tokio::test]
+async fn what_git_cannot_keep_is_found_in_the_repository_too() {
+    let world = World::new().await;
+    for (id, token) in [("a", 1), ("b", 2)] {
+        let (_, workspace) = world.open(&task(id), token).await;
+        write(&workspace.path, "nested/file", id);
+        git(&workspace.path.join("nested"), ["init", "-q"]);
+        world.run.release(&world.run_id(), &task(id).id).await.unwrap();
+    }
+    let work = KeptWork::open(&world.repo).await.unwrap();
+    let aside = work.set_aside().await.unwrap();
+    assert_eq!(aside, world.run.set_aside());
+    let found: Vec<_> =
+        aside.iter().map(|aside| (aside.run.as_str(), aside.task.as_str())).collect();
+    assert_eq!(found, [("r", "a"), ("r", "b")]);
+    assert_eq!(fs::read(aside[1].dir.join("tree/nested/file")).unwrap(), b"b");
+    assert!(aside[1].at.elapsed().unwrap() < Duration::from_secs(600));
+    fs::remove_dir_all(&aside[0].dir).unwrap();
+    assert_eq!(work.set_aside().await.unwrap(), aside[1..], "what a person removed is gone");
+}
+
+#[tokio::test]
 async fn kept_work_of_all_runs_is_found_in_the_repository_whatever_became_of_them() {
     let world = World::new().await;
     for (id, token) in [("done", 1), ("open", 2)] {
@@ -128,7 +149,7 @@ async fn p19_ignored_repositories_and_paths_that_are_no_text_are_kept_where_they
     world.run.release(&world.run_id(), &task("t").id).await.unwrap();
     let kept = git(&world.repo, ["ls-tree", "-r", "refs/orchestrator/r/kept/t/1-1"]);
     assert!(kept.contains("target/\\377"), "{kept}");
-    assert!(world.run.set_aside()[0].join("tree/target/nested/f").exists());
+    assert!(world.run.set_aside()[0].dir.join("tree/target/nested/f").exists());
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ async fn p19_what_was_done_in_a_submodule_is_said_and_set_aside_with_its_history
     let (_, workspace) = world.open(&task("t"), 3).await;
     assert_eq!(inside(&workspace.path), None);
     let aside = world.run.set_aside();
-    let kept = aside[0].join("tree/lib/sub");
+    let kept = aside[0].dir.join("tree/lib/sub");
     assert_eq!(fs::read_to_string(kept.join("f")).unwrap(), "changed\n");
     let log = git(&kept, ["log", "--all", "--reflog", "--format=%s"]);
     assert!(log.contains("theirs"), "{log}");

@@ -163,7 +163,7 @@ async fn p19_a_file_that_git_would_read_for_minutes_is_said_and_set_aside() {
     assert!(!again.path.join("disk.img").exists());
     assert_eq!(world.show("refs/orchestrator/r/kept/t/1-1:half"), "x");
     let aside = world.run.set_aside();
-    assert_eq!(fs::metadata(aside[0].join("tree/disk.img")).unwrap().len(), 1 << 40);
+    assert_eq!(fs::metadata(aside[0].dir.join("tree/disk.img")).unwrap().len(), 1 << 40);
 }
 
 #[tokio::test]
