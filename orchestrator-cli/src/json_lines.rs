@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use orchestrator_core::StoredEvent;
-use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress};
+use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress, Room};
 use serde_json::{Value, json};
 
 /// Lines that may wait to be written; what does not fit is counted, and the count written.
@@ -20,7 +20,8 @@ const CLOSE_WAIT: Duration = Duration::from_secs(2);
 /// Writes what happens in a run as JSON, one object a line.
 ///
 /// A committed event has its fields and `seq`, its place in the log; a sign of life has `activity`,
-/// `task` and `token`; after a commit comes `progress` with how the run stands. Where the reader is
+/// `task` and `token`; after a commit comes `progress` with how the run stands; `room` is `short` while the disk is too
+/// full for anything to be granted, with the numbers, and `enough` from then on. Where the reader is
 /// too slow, `{"lost": N}` says how many lines were left out: the log in the store has all events.
 /// It writes from a thread of its own, so that a reader that stands still holds nothing up.
 pub struct JsonLines {
@@ -117,6 +118,18 @@ impl Observer for JsonLines {
         line["task"] = json!(activity.task);
         line["token"] = json!(activity.token);
         self.send([line]);
+    }
+
+    fn room(&self, room: &Room) {
+        self.send([match room {
+            Room::Enough => json!({ "room": "enough" }),
+            Room::Short { place, free_bytes, wanted_bytes } => json!({
+                "room": "short",
+                "place": place.to_string_lossy(),
+                "free_bytes": free_bytes,
+                "wanted_bytes": wanted_bytes,
+            }),
+        }]);
     }
 }
 

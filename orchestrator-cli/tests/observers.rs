@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use orchestrator_cli::{JsonLines, Notifier, Spans};
-use orchestrator_core::port::{ActivityKind, Observer, Store};
+use orchestrator_core::port::{ActivityKind, Observer, Room, Store};
 use orchestrator_core::testing::{MemoryTarget, Scripted, VirtualHost};
 use orchestrator_core::{
     Cost, DriverConfig, MemoryStore, Orchestrator, Outcome, Plan, Ports, RunEnd, RunId, Seq,
@@ -81,6 +81,8 @@ async fn each_event_is_a_line_of_json_with_its_place_and_signs_of_life_stand_bet
     let lines = Arc::new(JsonLines::new(page.clone()));
     let observer: Arc<dyn Observer> = Arc::<JsonLines>::clone(&lines);
     assert_eq!(drive(&store, Arc::new(vec![observer])).await, RunEnd::Failed);
+    lines.room(&Room::Short { place: "disk".into(), free_bytes: 1, wanted_bytes: 2 });
+    lines.room(&Room::Enough);
     lines.close();
     let text = page.text();
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -90,6 +92,9 @@ async fn each_event_is_a_line_of_json_with_its_place_and_signs_of_life_stand_bet
     assert_eq!(places, expected);
     assert!(lines.iter().any(|line| line["event"] == "escalated" && line["task"] == "asks"));
     assert!(lines.iter().any(|line| line["activity"] == "said" && line["words"] == "thinking"));
+    let rooms: Vec<&Value> = lines.iter().filter(|line| !line["room"].is_null()).collect();
+    assert_eq!((&rooms[0]["room"], &rooms[0]["wanted_bytes"]), (&"short".into(), &2.into()));
+    assert_eq!(rooms[1]["room"], "enough");
     let last = lines.iter().rfind(|line| !line["progress"].is_null()).unwrap();
     assert_eq!((&last["progress"], &last["counts"]["done"]), (&"failed".into(), &1.into()));
 }

@@ -7,10 +7,12 @@
 //! from grant to report), `integrate` (the stage that merges), `stage_logs` (where stages log),
 //! `releases` (workspaces that go), `room` (whether there is any), `capacity` (limits that change by
 //! themselves), `pilot` (what becomes of a run after it), `preflight` (what is tried before it),
-//! `renewals` (the driver's own deadline), `view` (what observers see), `shield` (adapters that
-//! panic). None of them needs `turns`, and `message` needs none of them.
+//! `renewals` (the driver's own deadline), `view` (what observers see), `explain` (why a task does not
+//! run), `shield` (adapters that panic). None of them needs `turns`, and `message` needs none of
+//! them.
 
 mod capacity;
+mod explain;
 mod integrate;
 mod ledger;
 mod log;

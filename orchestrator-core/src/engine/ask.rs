@@ -1,6 +1,7 @@
 //! Questions to the engine: what runs, what holds a task, when something will happen by itself.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::Serialize;
 
@@ -136,6 +137,16 @@ pub enum Reason {
         /// What the run is.
         state: &'static str,
     },
+    /// The disk of the workspaces is nearly full. The engine does not know of it: see
+    /// [`Orchestrator::explain`](crate::Orchestrator::explain).
+    NoRoom {
+        /// A place on that disk.
+        place: PathBuf,
+        /// How much is free.
+        free_bytes: u64,
+        /// How much has to be.
+        wanted_bytes: u64,
+    },
     /// Nothing holds it: the next claims take it.
     Ready,
 }
@@ -183,6 +194,11 @@ impl fmt::Display for Reason {
                 write!(f, "what it needs is kept for `{task}`, which has waited for too long")
             }
             Self::RunNotActive { state } => write!(f, "the run is {state}"),
+            Self::NoRoom { place, free_bytes, wanted_bytes } => write!(
+                f,
+                "the disk of {} has {free_bytes} bytes free, and {wanted_bytes} are wanted",
+                place.display()
+            ),
             Self::Ready => write!(f, "nothing holds it"),
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use orchestrator_core::port::{Observer, Progress, Room, StageContext};
 use orchestrator_core::testing::MemoryTarget;
-use orchestrator_core::{EventKind, RunEnd, StageEnd, StageKind, StoredEvent};
+use orchestrator_core::{EventKind, Reason, RunEnd, StageEnd, StageKind, StoredEvent, TaskId};
 
 use crate::{World, plan, start};
 
@@ -42,9 +42,20 @@ async fn nothing_is_granted_while_the_disk_is_nearly_full_and_nothing_is_counted
         world.recorder.events().iter().filter(|stored| is_granted(&stored.event.kind)).count()
     };
     assert_eq!((granted(&world), driving.is_finished()), (0, false));
+    let explain = async |id: &str| {
+        let asked = world.orchestrator();
+        asked.explain(&TaskId::parse(id).unwrap()).await.unwrap()
+    };
+    let no_room = Reason::NoRoom { place: "worktrees".into(), free_bytes: 1, wanted_bytes: 2 };
+    let (a, after) = (TaskId::parse("a").unwrap(), no_room.clone());
+    assert_eq!(explain("a").await, [no_room]);
+    assert_eq!(explain("b").await, [Reason::WaitsFor { task: a }, after]);
+    assert_eq!(explain("none").await, [Reason::Unknown]);
     world.target.set_room(Room::Enough);
     assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed);
     assert_eq!(granted(&world), 8, "no stage was granted twice");
+    world.target.set_room(short());
+    assert_eq!(explain("a").await, [Reason::Settled { phase: "done" }]);
     assert_eq!(*rooms.0.lock().unwrap(), [short(), Room::Enough]);
 }
 
