@@ -33,6 +33,7 @@ fn with_room(mut reasons: Vec<Reason>, room: Room) -> Vec<Reason> {
             reason,
             Reason::Unknown
                 | Reason::Settled { .. }
+                | Reason::Escalated { .. }
                 | Reason::Running { .. }
                 | Reason::Stopping { .. }
         )

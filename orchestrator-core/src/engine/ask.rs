@@ -275,6 +275,7 @@ impl Reason {
             Self::PoolBudget { .. } => person("raise the pool's budget"),
             Self::Pilot { .. } => person("look at what the pilot came to, then resume"),
             Self::RunNotActive { .. } => person("resume the run"),
+            Self::NoRoom { .. } => person("free some room on that disk"),
             Self::Stopping { .. } | Self::TaskBudget { .. } | Self::Ready => Mover::Driver,
         }
     }
