@@ -102,6 +102,13 @@ impl Interruption {
         matches!(self, Self::Auth | Self::Billing)
     }
 
+    /// Whether it counts towards the interruptions in a row that a task may have: not where a person,
+    /// or a whole account, is what ended it.
+    #[must_use]
+    pub const fn is_counted(self) -> bool {
+        !self.parks_run() && !matches!(self, Self::Shutdown | Self::UsageLimit | Self::Cancelled)
+    }
+
     /// Whether the stage may be granted again at once: what ended it says nothing about how it would
     /// go the next time.
     #[must_use]

@@ -167,10 +167,7 @@ impl Engine {
         }
         if self.is_spent(run, task, end.task) {
             end.escalate(Cause::DispatchesUsed, None);
-        } else if reason != Interruption::Shutdown
-            && reason != Interruption::UsageLimit
-            && count > run.rules.interruptions_max
-        {
+        } else if reason.is_counted() && count > run.rules.interruptions_max {
             end.escalate(Cause::InterruptionsUsed, None);
         }
         let active = run.state == RunState::Active;

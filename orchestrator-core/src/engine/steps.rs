@@ -138,12 +138,8 @@ impl Engine {
         self.end_lease(*task, at, *cost, |row, _| {
             row.hear_again();
             let detail = row.detail_mut();
-            let is_counted = !matches!(
-                reason,
-                Interruption::Shutdown | Interruption::UsageLimit | Interruption::Cancelled
-            );
             let burns = is_on(Mutant::UsageLimitBurnsInterruptions);
-            detail.interruptions += u32::from(is_counted || burns);
+            detail.interruptions += u32::from(reason.is_counted() || burns);
             detail.settled = *cost;
             if session.is_some() {
                 detail.session.clone_from(session);

@@ -12,6 +12,8 @@ mod panics;
 mod room;
 mod secrets;
 
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,8 +23,8 @@ use orchestrator_core::testing::{
 };
 use orchestrator_core::{
     Cause, Command, Completion, DriverConfig, EventKind, Interruption, Mask, MemoryStore,
-    Orchestrator, Outcome, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId, Snapshot,
-    StageEnd, StageKind, TaskId, TaskSpec, VerifyCommand,
+    Orchestrator, Outcome, ParkReason, Phase, Plan, Ports, Restart, RunEnd, RunError, RunId,
+    Snapshot, StageEnd, StageKind, TaskId, TaskSpec, VerifyCommand,
 };
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -398,4 +400,25 @@ async fn p4_a_store_that_fails_now_and_then_changes_nothing_about_the_outcome() 
         let engine = orchestrator_core::Engine::restore(&world.snapshot().await).unwrap();
         assert_eq!(engine.audit(), Vec::<String>::new(), "seed {seed}");
     }
+}
+
+#[tokio::test]
+async fn an_account_that_cannot_be_used_parks_the_run_however_often_and_is_no_fault_of_its_tasks() {
+    let left = Arc::new(AtomicU32::new(80));
+    let tries = Arc::clone(&left);
+    let world =
+        World::new(move |_| match tries.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)) {
+            Ok(left) if left % 4 < 2 => StageEnd::interrupted(Interruption::Auth),
+            Ok(_) => StageEnd::interrupted(Interruption::Billing),
+            Err(_) => StageEnd::passed(),
+        });
+    let plan = plan(&[("a", &[]), ("b", &[])]);
+    let mut parked = 0;
+    while left.load(Relaxed) > 0 {
+        let end = world.drive(Some(Arc::clone(&plan))).await.unwrap();
+        assert!(matches!(end, RunEnd::Parked(ParkReason::Auth | ParkReason::Billing)), "{end:?}");
+        parked += 1;
+    }
+    assert!(parked >= 40, "{parked}");
+    assert_eq!(world.drive(Some(plan)).await.unwrap(), RunEnd::Completed);
 }

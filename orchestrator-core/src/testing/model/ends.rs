@@ -241,8 +241,9 @@ impl Model {
         let rules = self.run_mut().rules.clone();
         let pool = self.specs[place].1.stage(self.tasks[place].stage).map(|s| s.pool.clone());
         let is_given_up = reason == Interruption::Cancelled;
-        let is_counted =
-            !is_given_up && !matches!(reason, Interruption::Shutdown | Interruption::UsageLimit);
+        let is_of_the_account =
+            matches!(reason, Interruption::UsageLimit | Interruption::Auth | Interruption::Billing);
+        let is_counted = !is_given_up && !is_of_the_account && reason != Interruption::Shutdown;
         let asked = report.retry_at.filter(|at| *at > now).map(|at| at.min(now.after(ASKED_MAX)));
         let task = &mut self.tasks[place];
         let count = task.interruptions + 1;
