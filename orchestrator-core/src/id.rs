@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Deserializer, Error as _, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
 use sha2::{Digest as _, Sha256};
+use smol_str::SmolStr;
 
 /// Longest identifier, in bytes.
 pub const ID_BYTES_MAX: usize = 256;
@@ -44,12 +46,26 @@ fn fault(text: &str) -> String {
     }
 }
 
+/// Reads a text and takes it as an identifier, without a copy between.
+struct IdText<T>(fn(&str) -> Result<T, InvalidId>);
+
+impl<T> Visitor<'_> for IdText<T> {
+    type Value = Result<T, InvalidId>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(self.0(text))
+    }
+}
+
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(Arc<str>);
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(SmolStr);
 
         impl $name {
             /// Checks a text and takes it as an identifier.
@@ -60,7 +76,7 @@ macro_rules! text_id {
             pub fn parse(text: &str) -> Result<Self, InvalidId> {
                 let fits = !text.is_empty() && text.len() <= ID_BYTES_MAX;
                 if fits && is_printable(text) {
-                    Ok(Self(Arc::from(text)))
+                    Ok(Self(SmolStr::new(text)))
                 } else {
                     Err(InvalidId { what: $what, text: text.to_owned() })
                 }
@@ -82,7 +98,20 @@ macro_rules! text_id {
 
         impl From<$name> for String {
             fn from(id: $name) -> Self {
-                id.0.as_ref().to_owned()
+                id.0.into()
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = deserializer.deserialize_str(IdText(Self::parse))?;
+                text.map_err(D::Error::custom)
             }
         }
 
