@@ -1,6 +1,7 @@
 //! What goes first among tasks that could run at the same stage.
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::engine::Specs;
 use crate::task::TaskSpec;
@@ -57,6 +58,14 @@ impl<'a> TaskGraph<'a> {
         number.map(|number| self.specs.spec(number))
     }
 
+    /// How long one attempt of a task is expected to take, if somebody said so. This is cheaper than to
+    /// look at all that is known of the [`task`](Self::task).
+    #[must_use]
+    pub fn estimate(&self, number: usize) -> Option<Duration> {
+        let number = u32::try_from(number).ok().filter(|number| (*number as usize) < self.len());
+        number.and_then(|number| self.specs.estimate(number))
+    }
+
     /// All numbers, each after those of the tasks that it depends on.
     #[must_use]
     pub fn in_order(&self) -> Vec<usize> {
@@ -80,16 +89,14 @@ pub struct RemainingPath;
 
 impl SchedulingPolicy for RemainingPath {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
-        // Each specification is looked at once: many of them are much memory.
-        let estimate = |task: usize| graph.task(task).and_then(|spec| spec.estimate).map(millis);
-        let estimates: Vec<Option<u64>> = (0..graph.len()).map(estimate).collect();
-        let known = || estimates.iter().flatten();
-        let sum = known().fold(0_u64, |sum, one| sum.saturating_add(*one));
+        let estimate = |task: usize| graph.estimate(task).map(millis);
+        let known = || (0..graph.len()).filter_map(estimate);
+        let sum = known().fold(0_u64, u64::saturating_add);
         let mean = sum.checked_div(known().count() as u64).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
         for task in graph.in_order().into_iter().rev() {
             let behind = graph.dependents(task).map(|next| ranks[next]).max();
-            let own = estimates[task].unwrap_or(mean);
+            let own = estimate(task).unwrap_or(mean);
             ranks[task] = own.saturating_add(behind.unwrap_or(0));
         }
         ranks

@@ -74,8 +74,10 @@ impl Engine {
             mentioned.extend(needs.keys().cloned());
             index.class(pools, pipeline, stage, needs)
         });
-        for number in (0_u32..).take(specs.len()).skip(first) {
-            index.locks.add(number, specs.spec(number).scope.as_ref());
+        if specs.has_scopes() {
+            for number in (0_u32..).take(specs.len()).skip(first) {
+                index.locks.add(number, specs.spec(number).scope.as_ref());
+            }
         }
         mentioned
     }
@@ -93,21 +95,21 @@ impl Engine {
         let graph = TaskGraph::new(&self.specs);
         let ranks = self.policy.ranks(&graph);
         let rank = |task: u32| ranks.get(task as usize).copied().unwrap_or(0);
-        let mut turns: Vec<(i32, u64, u32)> = (0_u32..)
-            .take(self.specs.len())
-            // Greater ones go first, and `!` turns the order around.
-            .map(|task| (!self.specs.spec(task).priority, !rank(task), task))
-            .collect();
-        turns.sort_unstable();
-        self.index.order = vec![0; turns.len()];
+        // Greater ones go first, and `!` turns the order around.
+        let turn = |task: u32| (!self.specs.priority(task), !rank(task));
+        let mut tasks: Vec<u32> = (0_u32..).take(self.specs.len()).collect();
+        tasks.sort_by_key(|task| turn(*task));
+        let mut order = vec![0; tasks.len()];
         let (mut place, mut last) = (0_u32, None);
-        for (priority, rank, task) in turns {
-            if last.is_some_and(|last| last != (priority, rank)) {
+        for task in tasks {
+            let turn = turn(task);
+            if last.is_some_and(|last| last != turn) {
                 place += 1;
             }
-            last = Some((priority, rank));
-            self.index.order[task as usize] = place;
+            last = Some(turn);
+            order[task as usize] = place;
         }
+        self.index.order = order;
         self.reindex();
     }
 }

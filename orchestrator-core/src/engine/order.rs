@@ -3,22 +3,41 @@
 //! Each after those it depends on, and before them the longest path that still waits behind a task:
 //! roughly the order in which they will run, so that what is used together lies together.
 
-use std::cmp::Reverse;
-
-use crate::plan::Links;
+use crate::plan::{Links, by_part};
 
 /// The places in the order of their numbers. What goes in circles (no checked plan does) comes last.
 pub(super) fn order(weights: &[u64], links: &Links) -> Vec<u32> {
     let mut paths = vec![0_u64; weights.len()];
+    let mut longest = 0;
     for place in links.sorted().iter().rev() {
         let following = links.following().of(*place).iter();
         let behind = following.map(|next| paths[*next as usize]).max();
-        paths[*place as usize] =
-            weights[*place as usize].max(1).saturating_add(behind.unwrap_or(0));
+        let path = weights[*place as usize].max(1).saturating_add(behind.unwrap_or(0));
+        paths[*place as usize] = path;
+        longest = longest.max(path);
     }
-    let mut order = links.sorted().to_vec();
-    order.sort_by_cached_key(|place| Reverse(paths[*place as usize]));
-    order
+    descending(links.sorted().to_vec(), &paths, longest)
+}
+
+/// Bits of a path that are sorted by at once.
+const DIGIT: u32 = 11;
+
+/// Sorts places by their paths, the longest first; those of equal length stay as they are.
+///
+/// Digit by digit, from the last on, so that each round leaves what the rounds before it did: most
+/// paths are a few thousand tasks long, and a million of them take two rounds.
+fn descending(mut places: Vec<u32>, paths: &[u64], longest: u64) -> Vec<u32> {
+    let parts = 1 << DIGIT;
+    let mut shift = 0;
+    while longest.checked_shr(shift).unwrap_or(0) > 0 {
+        let digit = |place: &u32| {
+            let digit = !(paths[*place as usize] >> shift) & (parts - 1);
+            usize::try_from(digit).unwrap_or(0)
+        };
+        places = by_part(places.iter().copied(), 1 << DIGIT, digit);
+        shift += DIGIT;
+    }
+    places
 }
 
 #[cfg(test)]
@@ -46,5 +65,20 @@ mod tests {
         let links = Links::new(&plan, &RandomState::new(), &|_| None);
         assert_eq!(order(&[1, 1, 1, 1, 9], &links), [4, 1, 0, 2, 3]);
         assert_eq!(order(&[u64::MAX; 5], &links), [0, 1, 4, 2, 3]);
+    }
+
+    #[test]
+    fn paths_of_any_length_are_sorted_and_equal_ones_stay_as_they_are() {
+        let mut path = 1_u64;
+        let mut paths: Vec<u64> = vec![u64::MAX, 0, 1 << 63];
+        for at in 0..1_000 {
+            path = path.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(at);
+            paths.push(path >> (at % 64));
+        }
+        let mut places: Vec<u32> = (0_u32..).take(paths.len()).collect();
+        places.reverse();
+        let mut expected = places.clone();
+        expected.sort_by_key(|place| std::cmp::Reverse(paths[*place as usize]));
+        assert_eq!(descending(places, &paths, u64::MAX), expected);
     }
 }

@@ -49,8 +49,8 @@ pub(crate) struct Specs {
     rewired: BTreeMap<u32, Vec<u32>>,
     /// Tasks that were edited.
     amended: BTreeMap<u32, Arc<TaskSpec>>,
-    /// Whether a task may have a budget of its own.
-    has_budgets: bool,
+    /// What a task may have.
+    rare: Rare,
 }
 
 /// The tasks of one plan.
@@ -133,13 +133,34 @@ impl ProfileKey {
 
 /// How long each task of a plan is expected to take, in milliseconds: a task without an estimate
 /// like the mean of those that have one; where nobody estimated, all the same.
-fn weights(plan: &Plan) -> Vec<u64> {
+fn weights(plan: &Plan, has_estimates: bool) -> Vec<u64> {
+    if !has_estimates {
+        return vec![1; plan.tasks.len()];
+    }
     let estimates: Vec<Option<u64>> =
         plan.tasks.iter().map(|task| task.estimate.map(millis)).collect();
     let known = || estimates.iter().flatten();
     let sum = known().fold(0_u64, |sum, one| sum.saturating_add(*one));
     let mean = sum.checked_div(known().count() as u64).unwrap_or(1);
     estimates.iter().map(|estimate| estimate.unwrap_or(mean)).collect()
+}
+
+/// Whether any task has what most have not: where none does, the tasks need not be looked up for it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rare {
+    budget: bool,
+    estimate: bool,
+    priority: bool,
+    scope: bool,
+}
+
+impl Rare {
+    const fn note(&mut self, spec: &TaskSpec) {
+        self.budget |= spec.budget.is_some();
+        self.estimate |= spec.estimate.is_some();
+        self.priority |= spec.priority != 0;
+        self.scope |= spec.scope.is_some();
+    }
 }
 
 impl Specs {
@@ -186,7 +207,7 @@ impl Specs {
         spec: Option<Arc<TaskSpec>>,
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
-        self.has_budgets |= spec.as_ref().is_some_and(|spec| spec.budget.is_some());
+        spec.iter().for_each(|spec| self.rare.note(spec));
         match spec {
             Some(spec) => self.amended.insert(task, spec),
             None => self.amended.remove(&task),
@@ -288,8 +309,22 @@ impl Specs {
 
     /// The most that all stages of a task together may spend.
     pub(super) fn budget(&self, task: u32) -> Option<Usd> {
-        // Most runs have none: their tasks need not be looked up.
-        if self.has_budgets { self.spec(task).budget } else { None }
+        if self.rare.budget { self.spec(task).budget } else { None }
+    }
+
+    /// How long one attempt of a task is expected to take.
+    pub(crate) fn estimate(&self, task: u32) -> Option<Duration> {
+        if self.rare.estimate { self.spec(task).estimate } else { None }
+    }
+
+    /// A task's priority.
+    pub(super) fn priority(&self, task: u32) -> i32 {
+        if self.rare.priority { self.spec(task).priority } else { 0 }
+    }
+
+    /// Whether a task may have a scope.
+    pub(super) const fn has_scopes(&self) -> bool {
+        self.rare.scope
     }
 
     /// The edges from a task to those that came with its own plan, by number.
@@ -346,37 +381,51 @@ impl Specs {
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
         let (first, edges) = (number(self.len()), number(self.edges.len()));
-        self.has_budgets |= plan.tasks.iter().any(|task| task.budget.is_some());
         let links = links
             .map_or_else(|| Links::new(plan, &self.hasher, &|id| self.number(id)), |links| *links);
+        self.plans.push(Part { plan: Arc::clone(plan), first, edges, pruned: pruned.cloned() });
+        let profiles = self.profiles(plan, class);
         let order = match pruned {
             Some(_) => (0..number(plan.tasks.len())).collect(),
-            None => order(&weights(plan), &links),
+            None => order(&weights(plan, self.rare.estimate), &links),
         };
         let mut numbers = vec![0_u32; order.len()];
-        for (at, place) in (0_u32..).zip(&order) {
+        for (at, place) in (first..).zip(&order) {
             numbers[*place as usize] = at;
         }
-        self.plans.push(Part { plan: Arc::clone(plan), first, edges, pruned: pruned.cloned() });
+        self.profiles_of.reserve_exact(order.len());
+        self.profiles_of.extend(order.iter().map(|place| profiles[*place as usize]));
+        self.link(&links, &order, &numbers);
+        self.places.reserve_exact(order.len());
         self.places.extend_from_slice(&order);
-        let (begins, ends) = links.renumbered(&order, &numbers).into_parts();
-        self.begins.extend(begins.into_iter().map(|begin| begin + edges));
-        self.edges.extend(ends.into_iter().map(|end| end + first));
+        self.name(links.into_places(), &numbers);
+    }
+
+    /// Adds the edges to the tasks of the last plan, whose places are these in the `order` of their
+    /// numbers.
+    fn link(&mut self, links: &Links, order: &[u32], numbers: &[u32]) {
+        self.begins.reserve_exact(order.len());
+        self.edges.reserve_exact(links.len());
+        for place in order {
+            let begin = self.edges.len();
+            self.begins.push(number(begin));
+            let following = links.following().of(*place).iter();
+            self.edges.extend(following.map(|next| numbers[*next as usize]));
+            self.edges[begin..].sort_unstable();
+        }
         let outside = links.outside().iter();
         let mut later: Vec<(u32, u32)> =
-            outside.map(|(from, to)| (*from, first + numbers[*to as usize])).collect();
+            outside.map(|(from, to)| (*from, numbers[*to as usize])).collect();
         later.sort_unstable();
         for (from, to) in later {
             self.later.entry(from).or_default().push(to);
         }
-        self.name(links.into_places(), first, &numbers);
-        self.add_profiles(plan, &order, class);
     }
 
     /// Names the tasks of the last plan: `places` are theirs by the hash of their ids.
-    fn name(&mut self, mut places: HashTable<u32>, first: u32, numbers: &[u32]) {
+    fn name(&mut self, mut places: HashTable<u32>, numbers: &[u32]) {
         for task in &mut places {
-            *task = first + numbers[*task as usize];
+            *task = numbers[*task as usize];
         }
         let mut ids = std::mem::take(&mut self.ids);
         if ids.is_empty() {
@@ -391,25 +440,27 @@ impl Specs {
         self.ids = ids;
     }
 
-    fn add_profiles(
+    /// The profile of each task of the last plan, in the order in which they were written; notes
+    /// what they have.
+    fn profiles(
         &mut self,
         plan: &Plan,
-        order: &[u32],
         mut class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
-    ) {
+    ) -> Vec<u32> {
+        let part = self.plans.len() - 1;
         let mut last: Option<(ProfileKey, u32)> = None;
-        self.profiles_of.reserve_exact(order.len());
-        for place in order {
-            let spec = &plan.tasks[*place as usize];
+        let mut profiles = Vec::with_capacity(plan.tasks.len());
+        for spec in &plan.tasks {
+            self.rare.note(spec);
             if let Some((_, profile)) = last.as_ref().filter(|(key, _)| key.fits(spec)) {
-                self.profiles_of.push(*profile);
+                profiles.push(*profile);
                 continue;
             }
-            let part = self.plans.len() - 1;
             let profile = self.profile_for(part, plan, spec, &mut class);
-            self.profiles_of.push(profile);
+            profiles.push(profile);
             last = Some((ProfileKey::of(part, spec), profile));
         }
+        profiles
     }
 
     /// The profile of a task of a plan, made if there is none.

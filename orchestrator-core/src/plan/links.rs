@@ -27,6 +27,9 @@ pub(crate) struct Links {
     is_sound: bool,
 }
 
+/// The place of a dependency that is none of the plan, or not found yet.
+const NOWHERE: u32 = u32::MAX;
+
 impl Links {
     /// Looks up the names of a plan; `known` gives the number of a task of the run.
     pub(crate) fn new(
@@ -39,74 +42,115 @@ impl Links {
             places: HashTable::with_capacity(tasks.len()),
             hasher: hasher.clone(),
             begins: Vec::with_capacity(tasks.len() + 1),
-            inside: Vec::new(),
+            inside: Vec::with_capacity(tasks.len()),
             outside: Vec::new(),
             following: Following::default(),
             sorted: Vec::new(),
             is_sound: true,
         };
-        for (place, spec) in (0_u32..).zip(tasks) {
-            links.name(tasks, place, spec);
-            links.is_sound &= known(&spec.id).is_none();
-        }
-        links.begins.push(0);
-        let mut near = Near::new(tasks.len());
-        for (place, spec) in (0_u32..).zip(tasks) {
-            near.put(links.hash(&spec.id), place);
-            links.depend(tasks, place, spec, known, &near);
-        }
-        let following = Following::new(tasks.len(), links.pairs());
-        let (sorted, reached) = following.sorted();
+        let (hashes, far) = links.find_near(tasks, known);
+        links.name(tasks, &hashes);
+        links.find_far(tasks, &far, known);
+        links.is_sound &= !links.is_any_named_twice();
+        links.following = Following::new(&links.begins, &links.inside);
+        let reached = links.sort();
         links.is_sound &= reached == tasks.len();
-        (links.following, links.sorted) = (following, sorted);
         links
     }
 
-    fn name(&mut self, tasks: &[TaskSpec], place: u32, spec: &TaskSpec) {
-        let hasher = &self.hasher;
-        let hash = |place: &u32| hasher.hash_one(tasks[*place as usize].id.as_str());
-        let is_it = |place: &u32| tasks[*place as usize].id == spec.id;
-        let first = self.places.entry(hasher.hash_one(spec.id.as_str()), is_it, hash);
-        self.is_sound &= *first.or_insert(place).get() == place;
-    }
-
-    fn depend(
+    /// Finds the dependencies that stand near what depends on them; gives the hashes of all ids, and
+    /// the other dependencies, each with its task.
+    fn find_near(
         &mut self,
         tasks: &[TaskSpec],
-        place: u32,
-        spec: &TaskSpec,
         known: &dyn Fn(&TaskId) -> Option<u32>,
-        near: &Near,
+    ) -> (Vec<u64>, Vec<(u32, u32)>) {
+        let (mut near, mut far) = (Near::new(tasks.len()), Vec::new());
+        let mut hashes = Vec::with_capacity(tasks.len());
+        let Self { hasher, begins, inside, is_sound, .. } = self;
+        for (place, spec) in (0_u32..).zip(tasks) {
+            hashes.push(hasher.hash_one(spec.id.as_str()));
+            *is_sound &= known(&spec.id).is_none();
+            begins.push(number(inside.len()));
+            for dependency in &spec.depends_on {
+                let from = near.find(tasks, dependency);
+                if from.is_none() {
+                    far.push((number(inside.len()), place));
+                }
+                inside.push(from.unwrap_or(NOWHERE));
+            }
+            near.put(&spec.id, place);
+        }
+        begins.push(number(inside.len()));
+        (hashes, far)
+    }
+
+    /// Names the tasks, part by part of the table: its memory is gone through then, and not jumped
+    /// about in.
+    fn name(&mut self, tasks: &[TaskSpec], hashes: &[u64]) {
+        let Self { places, hasher, is_sound, .. } = self;
+        // The table puts a hash where its lower bits say.
+        let (mask, size) = (places.num_buckets() - 1, places.num_buckets().div_ceil(PARTS));
+        let part = |(hash, _): &(u64, u32)| (usize::try_from(*hash).unwrap_or(0) & mask) / size;
+        let named = by_part(hashes.iter().copied().zip(0_u32..), PARTS, part);
+        let rehash = |place: &u32| hasher.hash_one(tasks[*place as usize].id.as_str());
+        for (hash, place) in named {
+            let id = &tasks[place as usize].id;
+            let is_it = |of: &u32| hashes[*of as usize] == hash && tasks[*of as usize].id == *id;
+            *is_sound &= *places.entry(hash, is_it, rehash).or_insert(place).get() == place;
+        }
+    }
+
+    /// Looks up dependencies in the plan and in the run, and leaves only those on tasks of the plan
+    /// inside.
+    fn find_far(
+        &mut self,
+        tasks: &[TaskSpec],
+        far: &[(u32, u32)],
+        known: &dyn Fn(&TaskId) -> Option<u32>,
     ) {
-        let (inside, outside) = (self.inside.len(), self.outside.len());
-        for dependency in &spec.depends_on {
-            let hash = self.hash(dependency);
-            let near = near.at(hash).filter(|place| tasks[*place as usize].id == *dependency);
-            if let Some(from) = near.or_else(|| self.find(tasks, hash, dependency)) {
-                self.is_sound &= from != place;
-                self.inside.push(from);
-            } else if let Some(from) = known(dependency) {
-                self.outside.push((from, place));
-            } else {
-                self.is_sound = false;
+        let mut is_any_outside = false;
+        for (at, place) in far {
+            let entry = *at - self.begins[*place as usize];
+            let dependency = &tasks[*place as usize].depends_on[entry as usize];
+            if let Some(from) = self.place(tasks, dependency) {
+                self.inside[*at as usize] = from;
+                continue;
+            }
+            is_any_outside = true;
+            match known(dependency) {
+                Some(from) => self.outside.push((from, *place)),
+                None => self.is_sound = false,
             }
         }
-        let outside = self.outside[outside..].iter().map(|(from, _)| *from);
-        self.is_sound &= !is_any_twice(self.inside[inside..].iter().copied());
-        self.is_sound &= !is_any_twice(outside);
-        self.begins.push(number(self.inside.len()));
+        if is_any_outside {
+            let mut gone = 0;
+            for place in 0..tasks.len() {
+                let begin = self.begins[place] as usize;
+                self.begins[place] -= gone;
+                let own = &self.inside[begin..self.begins[place + 1] as usize];
+                gone += number(own.iter().filter(|from| **from == NOWHERE).count());
+            }
+            self.begins[tasks.len()] -= gone;
+            self.inside.retain(|from| *from != NOWHERE);
+        }
+    }
+
+    /// Whether a task names itself or one dependency twice.
+    fn is_any_named_twice(&self) -> bool {
+        let mut outside = self.outside.clone();
+        outside.sort_unstable();
+        let mut all = (0_u32..).zip(self.begins.windows(2));
+        outside.windows(2).any(|pair| pair[0] == pair[1])
+            || all.any(|(place, bounds)| {
+                let own = &self.inside[bounds[0] as usize..bounds[1] as usize];
+                own.contains(&place) || is_any_twice(own)
+            })
     }
 
     /// Where the task of an id stands first in the plan, whose tasks these are.
     pub(crate) fn place(&self, tasks: &[TaskSpec], id: &TaskId) -> Option<u32> {
-        self.find(tasks, self.hash(id), id)
-    }
-
-    fn hash(&self, id: &TaskId) -> u64 {
-        self.hasher.hash_one(id.as_str())
-    }
-
-    fn find(&self, tasks: &[TaskSpec], hash: u64, id: &TaskId) -> Option<u32> {
+        let hash = self.hasher.hash_one(id.as_str());
         self.places.find(hash, |place| tasks[*place as usize].id == *id).copied()
     }
 
@@ -131,13 +175,9 @@ impl Links {
         &self.outside
     }
 
-    /// What depends on each task where the tasks have these numbers, which are the `order` of places.
-    pub(crate) fn renumbered(&self, order: &[u32], numbers: &[u32]) -> Following {
-        let dependents = (0_u32..).zip(order);
-        let pairs = dependents.flat_map(|(to, place)| {
-            self.before(*place).iter().map(move |from| (numbers[*from as usize], to))
-        });
-        Following::new(order.len(), pairs)
+    /// How many dependencies there are on tasks of the plan.
+    pub(crate) const fn len(&self) -> usize {
+        self.inside.len()
     }
 
     /// The places by the hash of their ids.
@@ -145,110 +185,20 @@ impl Links {
         self.places
     }
 
-    fn before(&self, place: u32) -> &[u32] {
-        let bounds = self.begins[place as usize] as usize..self.begins[place as usize + 1] as usize;
-        &self.inside[bounds]
-    }
-
-    fn pairs(&self) -> impl Iterator<Item = (u32, u32)> + Clone + '_ {
-        let places = (0_u32..).take(self.begins.len() - 1);
-        places.flat_map(|to| self.before(to).iter().map(move |from| (*from, to)))
-    }
-}
-
-/// The last tasks by the hash of their ids, each in the place of one of the same lower bits: most
-/// dependencies stand not far above what names them, and memory is slow where the table is large.
-struct Near(Vec<(u64, u32)>);
-
-impl Near {
-    fn new(tasks: usize) -> Self {
-        Self(vec![(0, 0); tasks.next_power_of_two().min(8_192)])
-    }
-
-    fn place(&self, hash: u64) -> usize {
-        // Truncation is what is wanted: the length is a power of two.
-        usize::try_from(hash & (self.0.len() as u64 - 1)).unwrap_or(0)
-    }
-
-    fn put(&mut self, hash: u64, task: u32) {
-        let place = self.place(hash);
-        self.0[place] = (hash, task);
-    }
-
-    fn at(&self, hash: u64) -> Option<u32> {
-        let (of, task) = self.0[self.place(hash)];
-        (of == hash).then_some(task)
-    }
-}
-
-/// Dependencies up to which each is held against those before it.
-const FEW: usize = 16;
-
-fn is_any_twice(numbers: impl ExactSizeIterator<Item = u32> + Clone) -> bool {
-    if numbers.len() <= FEW {
-        let mut later = numbers;
-        return std::iter::from_fn(|| later.next().map(|one| later.clone().any(|two| two == one)))
-            .any(|is_twice| is_twice);
-    }
-    let mut sorted: Vec<u32> = numbers.collect();
-    sorted.sort_unstable();
-    sorted.windows(2).any(|pair| pair[0] == pair[1])
-}
-
-/// What follows each of so many places, as one array with bounds.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Following {
-    begins: Vec<u32>,
-    ends: Vec<u32>,
-}
-
-impl Following {
-    /// From pairs of a place and one that follows it; those of a place stay in the pairs' order.
-    pub(crate) fn new(places: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
-        let mut begins = vec![0_u32; places + 1];
-        for (from, _) in pairs.clone() {
-            begins[from as usize + 1] += 1;
-        }
-        for place in 0..places {
-            begins[place + 1] += begins[place];
-        }
-        let mut next = begins.clone();
-        let mut ends = vec![0; begins[places] as usize];
-        for (from, to) in pairs {
-            let at = &mut next[from as usize];
-            ends[*at as usize] = to;
-            *at += 1;
-        }
-        Self { begins, ends }
-    }
-
-    pub(crate) fn of(&self, place: u32) -> &[u32] {
-        let bounds = self.begins[place as usize] as usize..self.begins[place as usize + 1] as usize;
-        &self.ends[bounds]
-    }
-
-    /// The bounds of each place but the end of the last, and all that follows.
-    pub(crate) fn into_parts(mut self) -> (Vec<u32>, Vec<u32>) {
-        self.begins.pop();
-        (self.begins, self.ends)
-    }
-
-    /// The places, each after those that it follows, and how many are on or behind no circle; the
-    /// others come last.
-    fn sorted(&self) -> (Vec<u32>, usize) {
+    /// Finds the order; gives how many are on or behind no circle.
+    fn sort(&mut self) -> usize {
         let places = self.begins.len() - 1;
-        let mut waits = vec![0_u32; places];
-        for next in &self.ends {
-            waits[*next as usize] += 1;
-        }
+        let mut waits: Vec<u32> =
+            self.begins.windows(2).map(|bounds| bounds[1] - bounds[0]).collect();
         let all = || (0_u32..).take(places);
         let mut sorted: Vec<u32> = Vec::with_capacity(places);
         sorted.extend(all().filter(|place| waits[*place as usize] == 0));
         let mut at = 0;
         while let Some(place) = sorted.get(at).copied() {
-            for next in self.of(place) {
-                waits[*next as usize] -= 1;
-                if waits[*next as usize] == 0 {
+            for next in self.following.of(place) {
+                let waits = &mut waits[*next as usize];
+                *waits -= 1;
+                if *waits == 0 {
                     sorted.push(*next);
                 }
             }
@@ -258,7 +208,128 @@ impl Following {
         if reached < places {
             sorted.extend(all().filter(|place| waits[*place as usize] > 0));
         }
-        (sorted, reached)
+        self.sorted = sorted;
+        reached
+    }
+}
+
+/// Parts of the table of names that are filled one after the other.
+const PARTS: usize = 256;
+
+/// Sorts into parts; what is in one part stays in its order.
+pub(crate) fn by_part<T: Copy + Default>(
+    all: impl Iterator<Item = T> + Clone,
+    parts: usize,
+    part: impl Fn(&T) -> usize,
+) -> Vec<T> {
+    let mut next = vec![0_usize; parts];
+    for one in all.clone() {
+        next[part(&one)] += 1;
+    }
+    let mut sum = 0;
+    for count in &mut next {
+        sum += std::mem::replace(count, sum);
+    }
+    let mut sorted = vec![T::default(); sum];
+    for one in all {
+        let at = &mut next[part(&one)];
+        sorted[*at] = one;
+        *at += 1;
+    }
+    sorted
+}
+
+/// The last tasks by a mark of their ids, each in the place of one of the same lower bits: most
+/// dependencies stand not far above what names them, and memory is slow where the table is large.
+///
+/// The mark has no key: ids that collide here are only looked up in the table then.
+struct Near(Vec<(u32, u32)>);
+
+impl Near {
+    fn new(tasks: usize) -> Self {
+        Self(vec![(0, NOWHERE); tasks.next_power_of_two().min(1 << 15)])
+    }
+
+    /// The last eight bytes and the length, mixed.
+    fn mark(id: &TaskId) -> u32 {
+        let bytes = id.as_str().as_bytes();
+        let last = match bytes.last_chunk() {
+            Some(last) => u64::from_be_bytes(*last),
+            None => bytes.iter().fold(0, |mark, byte| mark << 8 | u64::from(*byte)),
+        };
+        let mark = (last ^ bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        u32::try_from(mark >> 32).unwrap_or(0)
+    }
+
+    fn place(&self, mark: u32) -> usize {
+        // Truncation is what is wanted: the length is a power of two.
+        mark as usize & (self.0.len() - 1)
+    }
+
+    fn put(&mut self, id: &TaskId, task: u32) {
+        let mark = Self::mark(id);
+        let place = self.place(mark);
+        self.0[place] = (mark, task);
+    }
+
+    fn find(&self, tasks: &[TaskSpec], id: &TaskId) -> Option<u32> {
+        let mark = Self::mark(id);
+        let (of, task) = self.0[self.place(mark)];
+        (of == mark && tasks.get(task as usize).is_some_and(|spec| spec.id == *id)).then_some(task)
+    }
+}
+
+/// Dependencies up to which each is held against those before it.
+const FEW: usize = 16;
+
+fn is_any_twice(numbers: &[u32]) -> bool {
+    if numbers.len() <= FEW {
+        return (1..numbers.len()).any(|at| numbers[..at].contains(&numbers[at]));
+    }
+    let mut sorted = numbers.to_vec();
+    sorted.sort_unstable();
+    sorted.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// What follows each place, as one array with bounds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Following {
+    /// For each place where what follows it begins; one more at the end.
+    begins: Vec<u32>,
+    ends: Vec<u32>,
+}
+
+impl Following {
+    /// The same edges from the other side: `inside` has from `begins` on what each place follows.
+    fn new(begins: &[u32], inside: &[u32]) -> Self {
+        let places = begins.len() - 1;
+        // Each count stands two places behind its own, so that the sum before it stands one behind,
+        // and is the place's end once all that follows it was put in.
+        let mut next = vec![0_u32; places + 2];
+        for from in inside {
+            next[*from as usize + 2] += 1;
+        }
+        let mut sum = 0;
+        for count in &mut next {
+            sum += *count;
+            *count = sum;
+        }
+        let mut ends = vec![0; inside.len()];
+        for (to, bounds) in (0_u32..).zip(begins.windows(2)) {
+            for from in &inside[bounds[0] as usize..bounds[1] as usize] {
+                let at = &mut next[*from as usize + 1];
+                ends[*at as usize] = to;
+                *at += 1;
+            }
+        }
+        next.truncate(places + 1);
+        Self { begins: next, ends }
+    }
+
+    /// Ascending.
+    pub(crate) fn of(&self, place: u32) -> &[u32] {
+        let bounds = self.begins[place as usize] as usize..self.begins[place as usize + 1] as usize;
+        &self.ends[bounds]
     }
 }
 

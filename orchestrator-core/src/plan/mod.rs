@@ -19,7 +19,7 @@ pub use self::error::{
     PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors,
     Position, TaskRef, TextFault,
 };
-pub(crate) use self::links::Links;
+pub(crate) use self::links::{Links, by_part};
 pub use self::warning::{ESTIMATE_MAX, PlanWarning};
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::money::Usd;
