@@ -577,10 +577,14 @@ impl Engine {
             let pool = self.pools.get(pool);
             pool.and_then(|pool| pool.closed_until).is_some_and(|until| until > now)
         };
-        let mut ready = self.index.classes.iter().filter(|class| !class.ready.is_empty());
+        let needs_closed = |class: &Class| class.needs.iter().any(|(pool, _)| is_closed(*pool));
+        let all = (0_u32..).zip(&self.index.classes);
+        let mut held_up = all.filter(|(_, class)| needs_closed(class));
+        // What is parked follows from what was looked at, and must not change what the run comes to.
+        let has_parked = |number| self.index.locks.parked(number).any(|heap| !heap.is_empty());
         !self.index.timers.is_empty()
             || !self.index.overdrawn.is_empty()
-            || ready.any(|class| class.needs.iter().any(|(pool, _)| is_closed(*pool)))
+            || held_up.any(|(number, class)| !class.ready.is_empty() || has_parked(number))
     }
 
     /// What holds each task that is ready in a run that nothing moves any more; empty when

@@ -1,11 +1,12 @@
 //! Budgets of runs, tasks and pools (P10), back-pressure and pilots (P11, P15).
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use orchestrator_core::{
     AGENTS, Answer, Cause, Command, CommandId, Cost, EventKind, Interruption, Outcome, ParkReason,
-    Plan, PlanFault, PoolBounds, PoolName, Reason, Refusal, RunState, StageReport, Stale, TaskSpec,
-    Timestamp, Usd,
+    Plan, PlanFault, PoolBounds, PoolName, Reason, Refusal, RunState, Scope, StageReport, Stale,
+    TaskSpec, Timestamp, Usd,
 };
 
 use crate::world::{World, id, interrupted, plan, rejected};
@@ -57,7 +58,7 @@ fn p10_a_task_over_its_own_budget_is_handed_to_a_person_and_the_others_go_on() {
 #[test]
 fn p10_a_pool_over_its_budget_gives_nothing_more_and_says_so_and_a_person_raises_it() {
     let mut plan = plan(&[("a", &[]), ("b", &[]), ("c", &[])]);
-    let one = std::num::NonZeroU32::MIN;
+    let one = NonZeroU32::MIN;
     for task in &mut plan.tasks[..2] {
         task.needs.insert(pool("opus"), one);
         task.priority = 1;
@@ -90,6 +91,31 @@ fn p10_a_run_whose_pool_is_over_its_budget_parks_when_nothing_else_is_left() {
     let mut world = World::new(plan);
     let grant = world.claim().unwrap();
     costs(&mut world, &grant, rejected("no"), Usd::dollars(1));
+    world.tell(&Command::Settle);
+    assert_eq!(*world.state(), RunState::Parked { reason: ParkReason::Budget });
+}
+
+#[test]
+fn p15_what_waits_for_a_pool_that_opens_again_does_so_too_when_it_is_parked_at_a_scope() {
+    let mut plan = plan(&[("a", &[]), ("b", &[])]);
+    let gpu = pool("gpu");
+    plan.pools.insert(gpu.clone(), 1);
+    plan.tasks[1].needs.insert(gpu.clone(), NonZeroU32::MIN);
+    for task in &mut plan.tasks {
+        task.scope = Some(Scope::parse(["src"]).unwrap());
+    }
+    let mut world = World::new(Plan { budget: Some(Usd::dollars(9)), ..plan });
+    let a = world.claim().unwrap();
+    assert!(world.claim().is_none(), "the other one is parked");
+    costs(&mut world, &a, interrupted(Interruption::Crashed), Usd::dollars(10));
+    world.now = 60_000;
+    world.tell(&Command::Tick);
+    let until = Timestamp(90_000);
+    world.tell(&Command::ClosePool { pool: gpu, until });
+    world.tell(&Command::Settle);
+    assert_eq!((world.state(), world.engine.next_wake()), (&RunState::Active, Some(until)));
+    world.now = until.0;
+    world.tell(&Command::Tick);
     world.tell(&Command::Settle);
     assert_eq!(*world.state(), RunState::Parked { reason: ParkReason::Budget });
 }
