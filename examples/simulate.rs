@@ -91,9 +91,7 @@ fn explore(most: u8) -> ExitCode {
     let mut violations = 0;
     for tasks in 1..=most {
         let bound = Exploration::of(tasks);
-        print!("tasks {tasks}, stages 2, owners {}, crashes {}", bound.crashes + 1, bound.crashes);
-        print!(", retries {}, spare grants {}", bound.retries, bound.spare);
-        println!(", commands of people {}, repeated results {}", bound.people, bound.again);
+        println!("{bound}");
         match bound.run() {
             Ok(Explored { worlds, states, transitions }) => {
                 println!("  {worlds} worlds, {states} states, {transitions} transitions");

@@ -36,6 +36,8 @@ pub struct Exploration {
     pub people: u8,
     /// Retries of each task.
     pub retries: u32,
+    /// Interruptions of an attempt after which it goes on.
+    pub interruptions: u32,
     /// Grants of each task beyond its stages and retries.
     pub spare: u32,
     /// Whether results arrive again, and those of stopped leases late.
@@ -51,15 +53,16 @@ pub struct Exploration {
 }
 
 impl Exploration {
-    /// The bound that CI explores: with more tasks, less can happen to each of them.
+    /// The bound that is explored, by CI for up to 3 tasks: with more tasks, less can happen to each.
     #[must_use]
     pub const fn of(tasks: u8) -> Self {
-        let (alone, few) = (tasks == 1, tasks <= 2);
+        let (alone, few, many) = (tasks == 1, tasks <= 2, tasks > 3);
         Self {
             tasks,
             crashes: 1,
             people: if alone { 1 } else { 0 },
             retries: if alone { 1 } else { 0 },
+            interruptions: if many { 0 } else { 1 },
             spare: if few { 1 } else { 0 },
             again: few,
             edits: 0,
@@ -105,7 +108,7 @@ impl Exploration {
 
     fn world(&self, graph: &[Vec<u8>], variant: Variant) -> Result<Explored, String> {
         let rules = RetryRules {
-            interruptions_max: 1,
+            interruptions_max: self.interruptions,
             dispatches_spare: self.spare,
             backoff: Duration::from_secs(5),
             first_stage_failures_max: 0,
@@ -142,10 +145,11 @@ impl Exploration {
 
 impl fmt::Display for Exploration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { tasks, crashes, people, retries, spare, again, .. } = self;
+        let Self { tasks, crashes, people, retries, interruptions, spare, again, .. } = self;
         let owners = crashes + 1;
         write!(f, "tasks {tasks}, stages 2, owners {owners}, crashes {crashes}, ")?;
-        write!(f, "retries {retries}, spare grants {spare}, commands of people {people}, ")?;
+        write!(f, "retries {retries}, interruptions {interruptions}, spare grants {spare}, ")?;
+        write!(f, "commands of people {people}, ")?;
         write!(f, "repeated results {again}, edits {}, ", self.edits)?;
         write!(f, "usage limits {}, money {}", self.usage_limits, self.money)
     }
