@@ -47,8 +47,8 @@ pub(super) enum Undo {
     Tasks(usize),
     /// What an earlier edit had made of a task.
     Spec(u32, Option<Arc<TaskSpec>>),
-    /// What was known before a plan was pruned.
-    Pruned(Box<Specs>, Option<(BlobHash, Body)>),
+    /// What was known before a plan was pruned; of all plans before the first of them.
+    Pruned(Option<Box<Specs>>, Option<(BlobHash, Body)>),
 }
 
 /// What of a run changes with each event.
@@ -107,6 +107,11 @@ impl Batch {
         }
     }
 
+    /// Whether a plan was pruned.
+    pub(super) fn has_pruned(&self) -> bool {
+        self.undo.iter().rev().any(|change| matches!(change, Undo::Pruned(..)))
+    }
+
     pub(super) fn sums_change(&mut self, run: &RunRecord) {
         if self.is_open && self.sums.is_none() {
             self.sums = Some(Sums::of(run));
@@ -160,6 +165,9 @@ impl Engine {
         self.batch.links = draft.links.take();
         for event in &draft.events[before.0..] {
             self.happen(event);
+        }
+        if matches!(command, Command::Prune) {
+            self.rank();
         }
         self.batch.draft = Some(draft);
         if let Ok(answer) = &answer {
@@ -244,7 +252,7 @@ impl Engine {
                         self.rank();
                     }
                 }
-                Undo::Pruned(specs, body) => self.unprune(*specs, body),
+                Undo::Pruned(specs, body) => self.unprune(specs, body),
             }
         }
         self.batch.undo = undo;

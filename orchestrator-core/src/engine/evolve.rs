@@ -27,6 +27,9 @@ impl Engine {
     pub fn evolve(&mut self, event: &Event) {
         let happening = self.taken_in(event);
         self.happen(&happening);
+        if matches!(event.kind, EventKind::PlanPruned { .. }) {
+            self.rank();
+        }
         if !self.batch.is_open() {
             self.table.forget();
         }

@@ -66,6 +66,7 @@ impl Engine {
         Arc::new(Pruned { pruned: entry.blob.clone(), plan })
     }
 
+    /// Applies the event; the ranks are to be asked for anew after the last of them.
     pub(super) fn apply_pruned(&mut self, plan: &BlobHash) {
         let entries = self.run.as_ref().map(|run| run.plans.as_slice()).unwrap_or_default();
         let mut first = 0;
@@ -80,19 +81,21 @@ impl Engine {
         let blob = BlobHash::of(&body.canonical());
         let was = self.bodies.remove(plan).map(|was| (plan.clone(), was));
         if self.batch.is_open() {
-            self.batch.changed(Undo::Pruned(Box::new(self.specs.clone()), was));
+            // What was there before the first of several is what there was before all.
+            let specs = (!self.batch.has_pruned()).then(|| Box::new(self.specs.clone()));
+            self.batch.changed(Undo::Pruned(specs, was));
         }
         let tasks = self.specs.prune(first, &left);
         tasks.for_each(|task| self.index.locks.set_scope(task, None));
         self.bodies.insert(blob.clone(), body);
-        self.rank();
         self.change_run(|run| run.plans[at].blob = blob);
     }
 
     /// Makes what the plans say what it was before one was pruned.
-    pub(super) fn unprune(&mut self, specs: Specs, body: Option<(BlobHash, Body)>) {
-        self.specs = specs;
+    pub(super) fn unprune(&mut self, specs: Option<Box<Specs>>, body: Option<(BlobHash, Body)>) {
         self.bodies.extend(body);
+        let Some(specs) = specs else { return };
+        self.specs = *specs;
         for task in (0..).take(self.specs.len()) {
             self.index.locks.set_scope(task, self.specs.spec(task).scope.as_ref());
         }

@@ -203,3 +203,34 @@ fn an_edit_of_a_pruned_task_is_part_of_what_is_left() {
     assert_eq!(world.engine.spec(&id("a")).unwrap().priority, 7);
     assert_eq!(restored(&world).spec(&id("a")), world.engine.spec(&id("a")));
 }
+
+#[test]
+fn very_many_plans_are_pruned_at_once_and_come_back_when_that_is_refused() {
+    let many = 400;
+    let name = |number: usize| format!("p{number}");
+    let mut world = World::new(wordy(&[("p0", &[])]));
+    for number in 1..many {
+        add(&mut world, wordy(&[(&name(number), &[&name(number - 1)])]));
+    }
+    for number in 0..many {
+        let command = Command::Resolve {
+            task: id(&name(number)),
+            how: Resolution::Skip,
+            actor: "ann".into(),
+            reason: "done before".into(),
+        };
+        world.tell(&command);
+    }
+    add(&mut world, wordy(&[("next", &[&name(many - 1)])]));
+    let before = world.engine.snapshot();
+    let command = CommandId::parse("refused").unwrap();
+    world.engine.submit(Timestamp(world.now), &command, &Command::Prune).unwrap();
+    let pruned = world.engine.batch().unwrap().events.len();
+    assert_eq!(pruned, many);
+    world.engine.undo();
+    assert_eq!(world.engine.audit(), Vec::<String>::new());
+    assert_eq!(world.engine.snapshot(), before);
+    assert_eq!(prune(&mut world), many);
+    assert_eq!(text_of(&restored(&world)).matches(PROMPT).count(), 1, "only the last one's stays");
+    assert_eq!(world.claim().unwrap().task, id("next"));
+}
