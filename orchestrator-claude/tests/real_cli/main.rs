@@ -188,6 +188,35 @@ async fn an_agent_cannot_switch_off_what_looks_at_its_commands() {
 }
 
 #[tokio::test]
+async fn an_agent_of_the_agent_gets_no_worktree_of_its_own() {
+    let ask = json!({
+        "description": "d", "prompt": "# Help", "subagent_type": "general-purpose",
+        "isolation": "worktree",
+    });
+    let rules = vec![
+        Rule::new(Reply::text("Helped.")).user("# Help"),
+        Rule::new(Reply::tool("Agent", ask)).turn(0),
+        Rule::new(Reply::text("Done.")),
+    ];
+    let Some((place, api, mut config)) = set_up(StageKind::Run, "isolated", rules) else { return };
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b"]).args(args);
+        let output = git.current_dir(&place.cx.workspace.path).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    git(&["init", "-q", "-b", "main"]);
+    git(&["commit", "-q", "--allow-empty", "-m", "begin"]);
+    config.policy = Policy::sandboxed();
+    assert_eq!(ClaudeRunner::new(config).run(&place.cx).await.outcome, Outcome::Passed);
+    let last = api.requests().last().unwrap().body["messages"].to_string();
+    assert!(last.contains("no worktree is made here"), "{last}");
+    assert_eq!(git(&["worktree", "list"]).lines().count(), 1);
+    assert_eq!(git(&["branch", "--format=%(refname)"]), "refs/heads/main\n");
+}
+
+#[tokio::test]
 async fn outside_a_sandbox_the_verify_command_may_run_and_others_may_not() {
     let bash =
         |command: &str| Reply::tool("Bash", json!({ "command": command, "description": "d" }));

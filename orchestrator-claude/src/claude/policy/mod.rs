@@ -159,6 +159,10 @@ const DENIED_TOOLS: &[&str] = &["WebFetch", "WebSearch"];
 const NEVER_FIT: &[&str] =
     &["CronCreate", "EnterWorktree", "Monitor", "ScheduleWakeup", "Workflow"];
 
+/// What the program asks in the place of making a worktree. Those that it makes, for agents of the
+/// agent, are in the repository under work, and what is done there is no part of the change.
+const NO_WORKTREE: &str = "echo 'no worktree is made here: work in this directory' >&2; exit 1";
+
 impl Default for Policy {
     /// Changes below the working directory only; no network tools, no `rm -rf`, no commit or push;
     /// each shell command is looked at.
@@ -211,12 +215,14 @@ impl Policy {
             allow.extend(Rule::exact_command(verify).ok().map(|rule| rule.to_string()));
         }
         let mut settings = json!({ "permissions": { "allow": allow, "deny": deny } });
+        // Else the agent may switch hooks off, by a file in its own configuration directory.
+        settings["disableAllHooks"] = json!(false);
+        let hook = json!({ "type": "command", "command": NO_WORKTREE, "timeout": 10 });
+        settings["hooks"] = json!({ "WorktreeCreate": [{ "hooks": [hook] }] });
         if self.guard {
             let command = format!("/bin/sh {}", quoted(&guard.to_string_lossy()));
             let hook = json!({ "type": "command", "command": command, "timeout": 10 });
-            settings["hooks"] = json!({ "PreToolUse": [{ "matcher": "Bash", "hooks": [hook] }] });
-            // Else the agent may switch it off, by a file in its own configuration directory.
-            settings["disableAllHooks"] = json!(false);
+            settings["hooks"]["PreToolUse"] = json!([{ "matcher": "Bash", "hooks": [hook] }]);
         }
         settings
     }
