@@ -71,12 +71,20 @@ fn walk(
 /// The name of the helper that refuses a value that is not there.
 pub(super) const GIVEN: &str = "given";
 
+/// The name of the helper that refuses a plain name without a value.
+pub(super) const KNOWN: &str = "known";
+
 /// Makes a template refuse to include another one with a value that is not there, which would be
-/// nothing in it without a word.
+/// nothing in it without a word; and a plain name without a value within an expression in brackets,
+/// which `and` and `or` take for false.
 pub(super) fn demand(template: &mut Template) {
     for element in &mut template.elements {
-        if let TemplateElement::HelperBlock(block) = element {
-            block.template.iter_mut().chain(&mut block.inverse).for_each(demand);
+        if let TemplateElement::HelperBlock(helper)
+        | TemplateElement::Expression(helper)
+        | TemplateElement::HtmlExpression(helper) = element
+        {
+            helper.params.iter_mut().chain(helper.hash.values_mut()).for_each(demand_in_brackets);
+            helper.template.iter_mut().chain(&mut helper.inverse).for_each(demand);
         } else if let TemplateElement::DecoratorBlock(block) = element {
             block.template.iter_mut().for_each(demand);
         } else if let TemplateElement::PartialExpression(partial)
@@ -84,14 +92,32 @@ pub(super) fn demand(template: &mut Template) {
         {
             partial.template.iter_mut().for_each(demand);
             for value in partial.hash.values_mut().chain(&mut partial.params) {
+                demand_in_brackets(value);
                 if matches!(value, Parameter::Path(_)) {
-                    let name = Parameter::Name(GIVEN.to_owned());
-                    let given = Subexpression::new(name, vec![value.clone()], HashMap::new());
-                    *value = Parameter::Subexpression(given);
+                    ask_first(GIVEN, value);
                 }
             }
         }
     }
+}
+
+/// The same within an expression in brackets, and those in it.
+fn demand_in_brackets(value: &mut Parameter) {
+    let Parameter::Subexpression(expression) = value else { return };
+    let TemplateElement::Expression(helper) = &mut *expression.element else { return };
+    for value in helper.params.iter_mut().chain(helper.hash.values_mut()) {
+        demand_in_brackets(value);
+        if matches!(value, Parameter::Path(_)) {
+            ask_first(KNOWN, value);
+        }
+    }
+}
+
+/// Puts a helper around a value.
+fn ask_first(helper: &str, value: &mut Parameter) {
+    let name = Parameter::Name(helper.to_owned());
+    let asked = Subexpression::new(name, vec![value.clone()], HashMap::new());
+    *value = Parameter::Subexpression(asked);
 }
 
 /// A place where a template is included.

@@ -384,3 +384,32 @@ fn a_value_that_is_missing_is_not_given_to_a_partial_as_nothing() {
     }
     assert_eq!(faults("{{#each inputs}}{{> part x=@key}}{{/each}}"), [""; 0]);
 }
+
+#[test]
+fn a_slip_of_the_pen_within_brackets_is_found_as_outside_of_them() {
+    for slip in [
+        "{{#if (and attempt last_eror)}}x{{/if}}",
+        "{{#if (or last_eror attempt)}}x{{/if}}",
+        "{{#unless (or attempt (and attempt last_eror))}}x{{/unless}}",
+        "{{#if (not last_eror)}}x{{/if}}",
+        "{{#if (eq (len last_eror) 0)}}x{{/if}}",
+        "{{json (and last_eror attempt)}}",
+        "{{#if attempt}}{{#if (and attempt last_eror)}}x{{/if}}{{/if}}",
+    ] {
+        let templates = with(slip);
+        let faults =
+            templates.check(&[TaskSpec { prompt_template: "own".to_owned(), ..task() }], &[]);
+        assert!(!faults.is_empty(), "{slip}");
+        let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
+        assert!(all.concat().contains("last_eror"), "{slip}: {all:?}");
+    }
+    for right in [
+        "{{#if (and attempt last_error)}}x{{/if}}",
+        "{{#if (or inputs.nothing last_error attempt)}}x{{/if}}",
+        "{{#each documents}}{{#if (or nothing name)}}x{{/if}}{{/each}}",
+    ] {
+        assert!(render(right, &[]).is_ok(), "{right}: {:?}", render(right, &[]));
+    }
+    assert_eq!(render("{{#if (and attempt last_error)}}x{{else}}y{{/if}}", &["e"]).unwrap(), "x");
+    assert_eq!(render("{{#if (and attempt last_error)}}x{{else}}y{{/if}}", &[]).unwrap(), "y");
+}
