@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use orchestrator_core::{WallTime, millis};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::agent::{RateLimit, Window};
+use crate::chain::chain;
+use crate::wall::wall_now;
 
 /// Longest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -126,7 +128,7 @@ impl Account {
         match state {
             Ok(state) => state.closed_until(now, self.left),
             Err(err) => {
-                warn!(error = %crate::unready::chain(&err), "the account is taken to be open");
+                warn!(error = %chain(&err), "the account is taken to be open");
                 None
             }
         }
@@ -139,6 +141,13 @@ impl Account {
     /// [`AccountError`] when the file cannot be written.
     pub fn note(&self, limit: &RateLimit, heard_at: WallTime) -> Result<(), AccountError> {
         self.change(|state| state.note(limit, heard_at)).map(|_| ())
+    }
+
+    /// Notes what is heard now, as far as that can be done.
+    pub(crate) fn hear(&self, limit: &RateLimit) {
+        if let Err(err) = self.note(limit, wall_now()) {
+            warn!(error = %chain(&err), "other runs do not learn of the limit");
+        }
     }
 
     /// Replaces the file, and gives what is in it then.
@@ -243,12 +252,6 @@ impl AccountState {
             (name.as_str(), Window { used: window.used, resets_at })
         })
     }
-}
-
-/// The wall clock.
-pub(crate) fn wall_now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallTime(millis(since))
 }
 
 #[cfg(test)]

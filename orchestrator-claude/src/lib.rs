@@ -17,6 +17,7 @@ mod account;
 pub mod agent;
 pub mod blocked;
 mod call;
+mod chain;
 pub mod claude;
 mod memory;
 pub mod outcome;
@@ -31,6 +32,7 @@ pub mod testing;
 mod tree;
 mod unready;
 pub mod verdict;
+mod wall;
 
 pub use self::{
     account::{Account, AccountError, AccountState},

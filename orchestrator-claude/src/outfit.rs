@@ -10,9 +10,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::agent::{Agent, AgentConfig, Prepared};
+use crate::chain::chain;
 use crate::memory::Memory;
 use crate::prompt::{Document, DocumentError, PromptFault, Templates};
-use crate::unready::{Unready, chain};
+use crate::unready::Unready;
 
 /// How long the program has to say its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,16 +1,14 @@
 //! Why a stage could not begin.
 
-use std::error::Error;
 use std::io;
-use std::iter::successors;
 
 use orchestrator_core::port::StageContext;
 use orchestrator_core::{Interruption, Outcome, Usd, WallTime};
 
-use crate::account::wall_now;
 use crate::agent::AgentConfig;
-use crate::call::reopened;
+use crate::chain::chain;
 use crate::prompt::TemplateError;
+use crate::wall::{reopened, wall_now};
 
 /// Why a stage could not begin; nothing was spent.
 #[derive(Debug)]
@@ -57,12 +55,6 @@ impl Unready {
             }
         }
     }
-}
-
-/// The message with those of its causes, outermost first.
-pub(crate) fn chain(err: &dyn Error) -> String {
-    let causes = successors(err.source(), |&cause| cause.source());
-    causes.fold(err.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl From<io::Error> for Unready {

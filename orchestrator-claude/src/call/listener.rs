@@ -10,7 +10,7 @@ use orchestrator_process::{Flow, Line, Watch};
 use tracing::warn;
 
 use super::{Call, Called};
-use crate::account::{Account, wall_now};
+use crate::account::Account;
 use crate::agent::{Denial, Event, Ledger, Prices, RateLimit, Reader};
 use crate::outcome::Stop;
 use crate::signals::Repeats;
@@ -151,7 +151,8 @@ impl<'a> Listener<'a> {
                 }
             }
             Event::Limit(limit) => {
-                self.note(&limit);
+                // By the end of this run it may be old.
+                self.account.iter().for_each(|account| account.hear(&limit));
                 self.heard.limit = Some(limit);
             }
             Event::Retried(retry) => {
@@ -159,14 +160,6 @@ impl<'a> Listener<'a> {
             }
             Event::End => self.heard.has_ended = true,
             Event::Torn | Event::Other => {}
-        }
-    }
-
-    /// Tells the other runs of this host at once what is heard of the account: by the end of this run
-    /// it may be old.
-    fn note(&self, limit: &RateLimit) {
-        if let Some(Err(err)) = self.account.map(|account| account.note(limit, wall_now())) {
-            warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
         }
     }
 

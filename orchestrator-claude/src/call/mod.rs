@@ -9,7 +9,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use orchestrator_core::port::StageContext;
-use orchestrator_core::{BlobHash, Cost, Outcome, SessionId, Usd, WallTime};
+use orchestrator_core::{Cost, Outcome, SessionId, Usd};
 use orchestrator_process::{
     Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, mask_file, run,
 };
@@ -18,7 +18,6 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use self::listener::{Heard, Kept, Listener};
-use crate::account::wall_now;
 use crate::agent::{
     Agent, AgentConfig, Answer, Ask, Capabilities, Conversation, Ended, Files, Finish, Prepared,
     Prices, RateLimit, Reader,
@@ -26,16 +25,10 @@ use crate::agent::{
 use crate::outcome::{Class, Exit, Stop, Told};
 use crate::signals::Signal;
 use crate::unready::Unready;
+use crate::wall::{closed_until, reopened};
 
 /// Longest line of output that is read, in bytes; a longer one counts as torn.
 const LINE_BYTES_MAX: usize = 32 * 1024 * 1024;
-/// How long after a usage window reopens the first request is sent: clocks differ a little.
-const REOPEN_MARGIN_MS: u64 = 3_000;
-/// How long an account is taken to be closed, when the program does not say when a window reopens.
-const CLOSED_MS: u64 = 30 * 60 * 1_000;
-/// Over how long what waited for a window is spread when it reopens.
-const REOPEN_SPREAD_MS: u64 = 10_000;
-
 /// What is asked of the program.
 pub(crate) struct Call<'a> {
     pub(crate) agent: &'a dyn Agent,
@@ -225,9 +218,7 @@ impl Call<'_> {
         }
         let resets_at = Some(closed_until());
         let limit = RateLimit { is_rejected: true, resets_at, ..RateLimit::default() };
-        if let Err(err) = account.note(&limit, wall_now()) {
-            warn!(error = %crate::unready::chain(&err), "other runs do not learn of the limit");
-        }
+        account.hear(&limit);
     }
 }
 
@@ -235,11 +226,6 @@ impl Call<'_> {
 /// beginning would make of it.
 fn as_text(prompt: &str) -> Cow<'_, str> {
     if prompt.starts_with('/') { format!("\n{prompt}").into() } else { prompt.into() }
-}
-
-/// Until when an account is taken to be closed of which nobody said it.
-fn closed_until() -> WallTime {
-    WallTime(wall_now().0.saturating_add(CLOSED_MS))
 }
 
 impl Called {
@@ -385,14 +371,6 @@ impl Called {
             warn!(path = %path.display(), error = %err, "the record was not written");
         }
     }
-}
-
-/// A moment a little after a window reopens, not the same for all that wait for it.
-pub(crate) fn reopened(cx: &StageContext, at: WallTime) -> WallTime {
-    let hash = BlobHash::of(format!("{}/{}", cx.run, cx.task.id).as_bytes());
-    let digits = hash.as_str().get(..8).and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let spread = digits.unwrap_or(0) % REOPEN_SPREAD_MS;
-    WallTime(at.0.saturating_add(REOPEN_MARGIN_MS).saturating_add(spread))
 }
 
 /// Both together: known only if both are.
