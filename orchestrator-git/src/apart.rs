@@ -8,28 +8,27 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::GitError;
 use crate::exec::Call;
 use crate::files::{read_plain, renew};
-use crate::names::Place;
-use crate::objects::Format;
+use crate::oid::Format;
+use crate::place::Place;
 use crate::repository::Git;
-use crate::run::Inner;
 
-/// Such a directory.
+/// Such a directory, and the repository that it is over.
 #[derive(Debug, Clone)]
 pub(crate) struct Apart {
+    pub(crate) git: Arc<Git>,
     dir: PathBuf,
-    /// The repository's directory.
-    of: PathBuf,
 }
 
 impl Apart {
     /// Makes the directory, or what is missing of it or was changed.
     ///
     /// Git itself would leave a lock there when it is killed, and not begin again beside that.
-    pub(crate) fn make(git: &Git, dir: PathBuf) -> Result<Self, GitError> {
+    pub(crate) fn make(git: Arc<Git>, dir: PathBuf) -> Result<Self, GitError> {
         for below in ["objects", "refs"] {
             let below = dir.join(below);
             fs::create_dir_all(&below).map_err(GitError::io(&below, "made"))?;
@@ -47,30 +46,29 @@ impl Apart {
                 renew(&file, text.as_bytes())?;
             }
         }
-        Ok(Self { dir, of: git.dir.clone() })
+        Ok(Self { git, dir })
     }
 
     /// A call that knows the objects of the repository and nothing of its configuration.
     pub(crate) fn call<A: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = A>) -> Call {
         Call::new(&self.dir, args)
             .env("GIT_DIR", &self.dir)
-            .env("GIT_OBJECT_DIRECTORY", self.of.join("objects"))
-            .env("GIT_SHALLOW_FILE", self.of.join("shallow"))
+            .env("GIT_OBJECT_DIRECTORY", self.git.dir.join("objects"))
+            .env("GIT_SHALLOW_FILE", self.git.dir.join("shallow"))
     }
 
     /// A call about the files of a directory. It believes nothing that lies in a `.git` there; how
     /// files are converted and which are ignored is as the repository has it.
     pub(crate) async fn in_dir<A: AsRef<OsStr>>(
         &self,
-        git: &Git,
         (tree, index): (&Path, &Path),
         args: impl IntoIterator<Item = A>,
     ) -> Result<Call, GitError> {
-        let mut config = git.shield().await?.taken_over.clone();
+        let mut config = self.git.shield().await?.taken_over.clone();
         for (key, file) in
             [("core.excludesFile", "info/exclude"), ("core.attributesFile", "info/attributes")]
         {
-            let file = self.of.join(file);
+            let file = self.git.dir.join(file);
             // Git would wait for ever for a pipe.
             if fs::metadata(&file).is_ok_and(|meta| meta.is_file()) {
                 config.push((OsString::from(key), file.into_os_string()));
@@ -79,16 +77,14 @@ impl Apart {
         let call = self.call(args).cwd(tree).env("GIT_WORK_TREE", tree);
         Ok(call.env("GIT_INDEX_FILE", index).config(&config))
     }
-}
 
-impl Inner {
     /// A call about the files of a workspace, with the orchestrator's own index of them.
     pub(crate) async fn in_tree<A: AsRef<OsStr>>(
         &self,
         place: &Place,
         args: impl IntoIterator<Item = A>,
     ) -> Result<Call, GitError> {
-        self.apart.in_dir(&self.git, (&place.tree, &place.index), args).await
+        self.in_dir((&place.tree, &place.index), args).await
     }
 
     /// A call about trees that heeds no attributes: tasks can change those, also in the directory
@@ -99,6 +95,6 @@ impl Inner {
     ) -> Call {
         // Git knows the tree with nothing in it, whether the repository has it or not.
         let nothing = self.git.format.name_of("tree", b"");
-        self.apart.call(args).env("GIT_ATTR_SOURCE", nothing.as_str())
+        self.call(args).env("GIT_ATTR_SOURCE", nothing.as_str())
     }
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use orchestrator_core::{TaskId, head_and_tail};
 
+use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::Answer;
-use crate::names::{Oid, TASK_TRAILER, shown};
-use crate::rules::listed;
-use crate::run::Inner;
+use crate::names::{Refs, listed, path_of, shown};
+use crate::oid::Oid;
+use crate::repository::Git;
+use crate::trailers::TASK_TRAILER;
 
 /// Most files whose conflicting lines are shown.
 const FILES_MAX: usize = 20;
@@ -37,7 +39,7 @@ pub(crate) struct Old<'a> {
 
 /// The feedback of a merge that git gave up.
 pub(crate) async fn feedback(
-    run: &Inner,
+    (apart, refs): (&Apart, &Refs),
     answer: &Answer,
     old: &Old<'_>,
     onto: &Oid,
@@ -52,10 +54,10 @@ pub(crate) async fn feedback(
     for said in &conflicts.said {
         text.extend(["- ", said, "\n"]);
     }
-    text.push_str(&merged_by(run, &conflicts, old.base, onto).await?);
-    text.push_str(&described(run, old).await?);
+    text.push_str(&merged_by(&apart.git, &conflicts, old.base, onto).await?);
+    text.push_str(&described(apart, refs, old).await?);
     for file in conflicts.files.iter().take(FILES_MAX) {
-        let hunks = hunks_of(run, &conflicts.tree, file, onto).await?;
+        let hunks = hunks_of(&apart.git, &conflicts.tree, file, onto).await?;
         if !hunks.is_empty() {
             let line = format!("\n{}:\n{hunks}", shown(file));
             text.push_str(&line);
@@ -65,14 +67,14 @@ pub(crate) async fn feedback(
 }
 
 /// What the old change was, and how to look at it.
-async fn described(run: &Inner, old: &Old<'_>) -> Result<String, GitError> {
-    let entries = run.changed(old.base.as_str(), old.change.as_str()).await?;
+async fn described(apart: &Apart, refs: &Refs, old: &Old<'_>) -> Result<String, GitError> {
+    let entries = apart.changed(old.base.as_str(), old.change.as_str()).await?;
     let files: Vec<String> = entries.iter().map(|entry| shown(&entry.path)).collect();
     let change = old.change.short();
     Ok(format!(
         "Your earlier change is kept as the commit `{change}` (ref `{}`): it changed {}. \
          `git show {change}` shows it, `git checkout {change} -- PATH` takes a file from it.\n",
-        run.refs.task(old.task),
+        refs.task(old.task),
         listed(files.iter().map(String::as_str))
     ))
 }
@@ -118,17 +120,17 @@ fn text_of(field: Option<&[u8]>) -> String {
 
 /// The commits on the target that touched the files, with their tasks.
 async fn merged_by(
-    run: &Inner,
+    git: &Git,
     conflicts: &Conflicts,
     base: &Oid,
     onto: &Oid,
 ) -> Result<String, GitError> {
     let format =
         format!("--format=%h %s%x00%(trailers:key={TASK_TRAILER},valueonly,separator=%x2C)%x00");
-    let call = run.git.plumbing(["log", "--no-show-signature", COMMITS_MAX, &format]);
+    let call = git.plumbing(["log", "--no-show-signature", COMMITS_MAX, &format]);
     let call = call.arg(format!("{base}..{onto}")).arg("--");
-    let files = conflicts.files.iter().take(FILES_MAX).map(|file| crate::names::path_of(file));
-    let answer = run.git.ask(call.args(files)).await?;
+    let files = conflicts.files.iter().take(FILES_MAX).map(|file| path_of(file));
+    let answer = git.ask(call.args(files)).await?;
     let mut text = String::new();
     let mut fields = answer.stdout.split(|byte| *byte == 0);
     while let (Some(commit), Some(task)) = (fields.next(), fields.next()) {
@@ -142,11 +144,11 @@ async fn merged_by(
 }
 
 /// The lines of a file in which both sides differ.
-async fn hunks_of(run: &Inner, tree: &str, file: &[u8], onto: &Oid) -> Result<String, GitError> {
+async fn hunks_of(git: &Git, tree: &str, file: &[u8], onto: &Oid) -> Result<String, GitError> {
     let mut name = format!("{tree}:").into_bytes();
     name.extend_from_slice(file);
-    let call = run.git.plumbing(["cat-file", "blob"]).arg(crate::names::path_of(&name));
-    let answer = run.git.ask(call.bytes_max(8 << 20)).await?;
+    let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
+    let answer = git.ask(call.bytes_max(8 << 20)).await?;
     if answer.code != 0 {
         return Ok(String::new());
     }

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::UNIX_EPOCH;
 
+use crate::apart::Apart;
 use crate::diff::{Entry, GITLINK, SYMLINK};
 use crate::error::GitError;
 use crate::files::read_plain;
-use crate::names::{Oid, Place, path_of};
-use crate::run::Inner;
+use crate::names::path_of;
+use crate::oid::Oid;
+use crate::place::Place;
 
 /// Attributes by which git converts a file.
 const CONVERTING: &[&str] = &["text", "crlf", "eol", "ident", "working-tree-encoding", "filter"];
@@ -16,7 +18,7 @@ const CONVERTING: &[&str] = &["text", "crlf", "eol", "ident", "working-tree-enco
 /// The longest file that is compared byte for byte with what a checkout writes.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
-impl Inner {
+impl Apart {
     /// Lets the next checkout write the files of a sealed change anew where what an agent wrote may
     /// not be what a checkout writes: who judges the change must see it as everybody else will.
     pub(crate) async fn rewrite_converted(

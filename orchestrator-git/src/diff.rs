@@ -3,14 +3,20 @@
 use orchestrator_core::Candidate;
 use orchestrator_core::port::Change;
 
+use crate::apart::Apart;
 use crate::error::GitError;
-use crate::names::{Oid, shown};
-use crate::run::Inner;
+use crate::names::{listed, shown};
+use crate::oid::Oid;
 
 /// The mode of a submodule.
 pub(crate) const GITLINK: u32 = 0o160_000;
 /// The mode of a symbolic link.
 pub(crate) const SYMLINK: u32 = 0o120_000;
+
+/// Whether this is the mode of a plain file.
+pub(crate) const fn is_file(mode: u32) -> bool {
+    mode & 0o170_000 == 0o100_000
+}
 
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,10 +44,10 @@ pub(crate) fn entries(raw: &[u8]) -> Vec<Entry> {
     entries
 }
 
-impl Inner {
+impl Apart {
     /// The paths that differ between two trees.
     pub(crate) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Entry>, GitError> {
-        let call = self.apart.call(["diff-tree", "-r", "--raw", "-z", "--no-renames"]);
+        let call = self.call(["diff-tree", "-r", "--raw", "-z", "--no-renames"]);
         // Whatever `.gitmodules` says is to be ignored.
         let call = call.args(["--no-ext-diff", "--ignore-submodules=none", from, to]);
         let answer = self.git.run(call).await?;
@@ -52,18 +58,22 @@ impl Inner {
     }
 
     /// The change as a reviewer gets it.
-    pub(crate) async fn change_of(&self, candidate: &Candidate) -> Result<Change, GitError> {
+    pub(crate) async fn change_of(
+        &self,
+        candidate: &Candidate,
+        bytes_max: usize,
+    ) -> Result<Change, GitError> {
         let (base, change) = (Oid::of(&candidate.base)?, Oid::of(&candidate.change)?);
         let entries = self.changed(base.as_str(), change.as_str()).await?;
         let files = entries.iter().map(|entry| shown(&entry.path)).collect();
         let args = ["diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv"];
-        let room = self.config.diff_bytes_max;
         // Read on beyond the limit, to say how much there is and to leave out whole files.
         let call = self.without_attributes(args).args(["--ignore-submodules=none"]);
         let call = call.args([base.as_str(), change.as_str()]);
-        let answer = self.git.run(call.bytes_max(room.saturating_mul(16).max(1 << 20))).await?;
+        let answer =
+            self.git.run(call.bytes_max(bytes_max.saturating_mul(16).max(1 << 20))).await?;
         let text = String::from_utf8_lossy(&answer.stdout);
-        let (diff, cut) = within(&text, room, answer.is_cut);
+        let (diff, cut) = within(&text, bytes_max, answer.is_cut);
         Ok(Change { candidate: candidate.clone(), files, diff, cut })
     }
 }
@@ -90,7 +100,7 @@ fn within(text: &str, room: usize, is_cut: bool) -> (String, Option<String>) {
         }
     }
     let more = if is_cut { ", and what comes after it" } else { "" };
-    let names = crate::rules::listed(left_out.iter().map(String::as_str));
+    let names = listed(left_out.iter().map(String::as_str));
     let cut = format!("left out or cut short, since the difference is too long: {names}{more}");
     (diff, Some(cut))
 }

@@ -7,8 +7,6 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use orchestrator_core::failed_tests;
-
 /// From the output of a command to the names of what failed.
 type Find = dyn Fn(&str) -> BTreeSet<String> + Send + Sync;
 
@@ -28,10 +26,10 @@ impl Failures {
         Self(Arc::new(find))
     }
 
-    /// Finds [those that common tools print](failed_tests), one a line.
+    /// Finds those that `cargo test`, nextest, pytest, `go test`, TAP and Jest print, one a line.
     #[must_use]
     pub fn common() -> Self {
-        Self::by(failed_tests)
+        Self::by(|output| output.lines().filter_map(failure_in).collect())
     }
 
     /// The names of what failed.
@@ -41,9 +39,57 @@ impl Failures {
     }
 }
 
+/// The failed test that a line names.
+fn failure_in(line: &str) -> Option<String> {
+    let line = line.trim();
+    let name = if let Some(rest) = line.strip_prefix("test ") {
+        rest.strip_suffix(" ... FAILED")?
+    } else if let Some(rest) = line.strip_prefix("FAILED ") {
+        rest.split_once(" - ").map_or(rest, |(name, _)| name)
+    } else if let Some(rest) = line.strip_prefix("--- FAIL: ") {
+        rest.split_once(" (").map_or(rest, |(name, _)| name)
+    } else if let Some(rest) = line.strip_prefix("not ok ") {
+        let name = rest.split_once(" - ").map_or(rest, |(_, name)| name);
+        if name.contains("# TODO") || name.contains("# SKIP") {
+            return None;
+        }
+        name
+    } else if let Some(rest) = line.strip_prefix("FAIL [") {
+        rest.split_once("] ")?.1
+    } else {
+        line.strip_prefix("● ").filter(|name| name.contains(" › "))?
+    };
+    let name = name.trim();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 /// Reads a log, as far as it is looked at.
 pub(crate) fn read(path: &Path, bytes_max: u64) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(bytes_max).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_found_as_common_tools_print_them() {
+        let output = "running 2 tests\ntest a::b ... ok\ntest a::c ... FAILED\n\
+            FAILED tests/test_x.py::test_y[1] - assert 1 == 2\n--- FAIL: TestZ (0.00s)\n\
+            ok 1 - fine\nnot ok 2 - broken\nnot ok 3 - later # TODO\n\
+            \x20       FAIL [   0.01s] crate::it module::test\n  ● Suite › does it\n\
+            test result: FAILED. 1 passed\n";
+        let found = Failures::common().find(output);
+        let expected = [
+            "Suite › does it",
+            "TestZ",
+            "a::c",
+            "broken",
+            "crate::it module::test",
+            "tests/test_x.py::test_y[1]",
+        ];
+        assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    }
 }

@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::error::GitError;
 use crate::exec::Call;
-use crate::names::{Oid, shown};
-use crate::rules::listed;
+use crate::names::{listed, shown};
+use crate::oid::Oid;
 use crate::run::GitRun;
 
 /// What became of a fast-forward.
@@ -26,32 +26,35 @@ impl GitRun {
     /// to change has changes of its own; nothing was moved then.
     pub async fn fast_forward(&self) -> Result<Forwarded, GitError> {
         let run = &self.0;
-        let refused = |why: String| GitError::NoFastForward { branch: run.target.clone(), why };
-        let target = format!("refs/heads/{}", run.target);
-        let from = run.git.find_ref(&target).await?;
+        let refused =
+            |why: String| GitError::NoFastForward { branch: run.branch.target.clone(), why };
+        let target = format!("refs/heads/{}", run.branch.target);
+        let from = run.apart.git.find_ref(&target).await?;
         let from = from.ok_or_else(|| refused("it is not there any more".to_owned()))?;
-        let to = run.head().await?;
-        if from.oid == to || run.git.is_ancestor(to.as_str(), from.oid.as_str()).await? {
+        let to = run.branch.head().await?;
+        if from.oid == to || run.apart.git.is_ancestor(to.as_str(), from.oid.as_str()).await? {
             return Ok(Forwarded::AlreadyThere);
         }
-        if !run.git.is_ancestor(from.oid.as_str(), to.as_str()).await? {
+        if !run.apart.git.is_ancestor(from.oid.as_str(), to.as_str()).await? {
             return Err(refused(format!(
                 "it has commits that `{0}` has not; `{1}` merges both",
                 self.integration_branch(),
                 self.merge_command()
             )));
         }
-        let checkout = run.git.checked_out(&target).await?;
+        let checkout = run.apart.git.checked_out(&target).await?;
         let checkout = checkout.map(|dir| fs::canonicalize(&dir).unwrap_or(dir));
         match checkout {
             None => {
                 let line = format!("update {target} {to} {}\n", from.oid);
-                let moved = run.git.transact(&line).await?;
+                let moved = run.apart.git.transact(&line).await?;
                 if moved.code != 0 {
                     return Err(moved.failed("update-ref"));
                 }
             }
-            Some(dir) if Some(&dir) == run.git.checkout.as_ref() => self.forward_here(&to).await?,
+            Some(dir) if Some(&dir) == run.apart.git.checkout.as_ref() => {
+                self.forward_here(&to).await?;
+            }
             Some(dir) => {
                 return Err(refused(format!("it is checked out in {}", dir.display())));
             }
@@ -63,11 +66,11 @@ impl GitRun {
     async fn forward_here(&self, to: &Oid) -> Result<(), GitError> {
         let run = &self.0;
         let status = ["status", "--porcelain", "-z", "--untracked-files=no", "--no-renames"];
-        let changed = run.git.run(self.in_checkout(&status).await?).await?;
+        let changed = run.apart.git.run(self.in_checkout(&status).await?).await?;
         let changed: Vec<String> = changed.records().map(shown).collect();
         if !changed.is_empty() {
             return Err(GitError::NoFastForward {
-                branch: run.target.clone(),
+                branch: run.branch.target.clone(),
                 why: format!(
                     "its checkout has changes ({}): commit or stash them first",
                     listed(changed.iter().map(String::as_str))
@@ -75,16 +78,16 @@ impl GitRun {
             });
         }
         let merge = ["merge", "--ff-only", "--no-stat", "--no-autostash", "-q", to.as_str()];
-        let merged = run.git.ask(self.in_checkout(&merge).await?).await?;
+        let merged = run.apart.git.ask(self.in_checkout(&merge).await?).await?;
         if merged.code != 0 {
-            let branch = run.target.clone();
+            let branch = run.branch.target.clone();
             return Err(GitError::NoFastForward { branch, why: merged.stderr });
         }
         Ok(())
     }
 
     async fn in_checkout(&self, args: &[&str]) -> Result<Call, GitError> {
-        let git = &self.0.git;
+        let git = &self.0.apart.git;
         let shield = git.shield().await?;
         let dir = git.checkout.as_ref().unwrap_or(&git.dir);
         let call = Call::new(dir, args).env("GIT_DIR", &git.checkout_dir);
@@ -96,7 +99,7 @@ impl GitRun {
     #[must_use]
     pub fn merge_command(&self) -> String {
         let quoted = |text: &str| text.replace('\'', r"'\''");
-        let path = quoted(&self.0.git.path.display().to_string());
+        let path = quoted(&self.0.apart.git.path.display().to_string());
         format!("git -C '{path}' merge '{}'", quoted(self.integration_branch()))
     }
 }

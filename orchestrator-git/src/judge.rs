@@ -12,13 +12,15 @@ use orchestrator_core::port::{StageContext, Trial, Verifier, Workspace};
 use orchestrator_core::{Outcome, Restart, Scope, StageEnd, StageKind, VerifyCommand};
 use tracing::{info, warn};
 
+use crate::apart::Apart;
 use crate::error::GitError;
 use crate::failures::{self, Failures};
 use crate::files::{remove_if_there, replace};
 use crate::marker::Marker;
-use crate::names::{Oid, Place};
-use crate::rules::listed;
-use crate::run::{GitRun, Inner};
+use crate::names::listed;
+use crate::oid::Oid;
+use crate::place::Place;
+use crate::run::GitRun;
 
 /// Most bytes of a log that are looked at for failures.
 const LOG_BYTES_MAX: u64 = 64 << 20;
@@ -149,7 +151,7 @@ impl Judge {
     async fn again(&self, cx: &StageContext, first: StageEnd) -> Result<StageEnd, Trouble> {
         let run = &self.run.0;
         let place = place_of(cx)?;
-        run.make_clean(&place).await?;
+        run.spaces.worktrees.make_clean(&place).await?;
         let again = StageContext { dir: cx.dir.join("again"), ..cx.clone() };
         let second = self.inner.verify(&again).await;
         if second.outcome == Outcome::Passed {
@@ -216,20 +218,20 @@ impl Judge {
     async fn baseline(&self, cx: &StageContext, failures: &Failures) -> Result<Before, Trouble> {
         let run = &self.run.0;
         let base = Oid::of(&cx.workspace.base)?;
-        let tree = run.git.tree_of(&base).await?;
+        let tree = run.apart.git.tree_of(&base).await?;
         let command = format!("{:?}", cx.task.verify);
-        let name = run.git.format.name_of("blob", command.as_bytes());
-        let dir = run.root.join(".baseline");
+        let name = run.apart.git.format.name_of("blob", command.as_bytes());
+        let dir = run.spaces.worktrees.root.join(".baseline");
         let record = dir.join(format!("{tree}-{}", name.short()));
-        let turn = run.turn("+baseline");
+        let turn = run.spaces.turn("+baseline");
         let _turn = turn.lock().await;
         if let Some(before) = fs::read_to_string(&record).ok().as_deref().and_then(Before::read) {
             return Ok(before);
         }
-        let workspace = run.open_beside("+baseline", &base).await?;
+        let workspace = run.spaces.open_beside("+baseline", &base).await?;
         let before = StageContext { dir: cx.dir.join("before"), workspace, ..cx.clone() };
         let end = self.inner.verify(&before).await;
-        run.close_beside("+baseline").await?;
+        run.spaces.close_beside("+baseline").await?;
         let found = match end.outcome {
             Outcome::Passed => Before { how: "it passed".to_owned(), failed: BTreeSet::new() },
             Outcome::Rejected { .. } => {
@@ -256,7 +258,7 @@ impl Judge {
         let run = &self.run.0;
         let place = place_of(cx)?;
         let base = Oid::of(&cx.workspace.base)?;
-        let Some(old) = run.with_only(&place, &base, tests).await? else {
+        let Some(old) = with_only(&run.apart, &place, &base, tests).await? else {
             let patterns: Vec<&str> = tests.patterns().collect();
             return Ok(Some(format!(
                 "The task is to bring a test that fails without its work, and changes none ({}).",
@@ -264,10 +266,10 @@ impl Judge {
             )));
         };
         let name = format!("+proof-{}", place.slug);
-        let workspace = run.open_beside(&name, &old).await?;
+        let workspace = run.spaces.open_beside(&name, &old).await?;
         let without = StageContext { dir: cx.dir.join("without"), workspace, ..cx.clone() };
         let end = self.inner.verify(&without).await;
-        run.close_beside(&name).await?;
+        run.spaces.close_beside(&name).await?;
         match end.outcome {
             Outcome::Rejected { .. } => Ok(None),
             Outcome::Passed => Ok(Some(
@@ -325,56 +327,43 @@ fn log_in(dir: &Path) -> Option<String> {
     failures::read(&dir.join("output.log"), LOG_BYTES_MAX)
 }
 
-impl Inner {
-    /// Makes the workspace again what was checked out in it.
-    async fn make_clean(&self, place: &Place) -> Result<(), GitError> {
-        let marker = Marker::read(&place.marker);
-        let marker =
-            marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
-        if self.reset(place, &marker.start, false).await? {
-            self.set_up(place).await?;
+/// A commit of the base with those changes of the workspace that are in the scope; `None` when there
+/// is none.
+async fn with_only(
+    apart: &Apart,
+    place: &Place,
+    base: &Oid,
+    scope: &Scope,
+) -> Result<Option<Oid>, GitError> {
+    let marker = Marker::read(&place.marker);
+    let marker =
+        marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
+    let args = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
+    let args = args.into_iter().chain(["--ignore-submodules=none"]);
+    let call = apart.call(args).args([base.as_str(), marker.start.as_str()]);
+    let answer = apart.git.run(call).await?;
+    let mut fields = answer.stdout.split(|byte| *byte == 0);
+    let mut lines = Vec::new();
+    while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
+        let is_meant = std::str::from_utf8(path).is_ok_and(|path| scope.allows(path));
+        let meta = String::from_utf8_lossy(meta);
+        let words: Vec<&str> = meta.split(' ').collect();
+        if let (true, [_, mode, _, oid, ..]) = (is_meant, words.as_slice()) {
+            lines.extend_from_slice(format!("{mode} {oid}\t").as_bytes());
+            lines.extend_from_slice(path);
+            lines.push(0);
         }
-        Ok(())
     }
-
-    /// A commit of the base with those changes of the workspace that are in the scope; `None` when
-    /// there is none.
-    async fn with_only(
-        &self,
-        place: &Place,
-        base: &Oid,
-        scope: &Scope,
-    ) -> Result<Option<Oid>, GitError> {
-        let marker = Marker::read(&place.marker);
-        let marker =
-            marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
-        let args = ["diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev"];
-        let args = args.into_iter().chain(["--ignore-submodules=none"]);
-        let call = self.apart.call(args).args([base.as_str(), marker.start.as_str()]);
-        let answer = self.git.run(call).await?;
-        let mut fields = answer.stdout.split(|byte| *byte == 0);
-        let mut lines = Vec::new();
-        while let (Some(meta), Some(path)) = (fields.next(), fields.next()) {
-            let is_meant = std::str::from_utf8(path).is_ok_and(|path| scope.allows(path));
-            let meta = String::from_utf8_lossy(meta);
-            let words: Vec<&str> = meta.split(' ').collect();
-            if let (true, [_, mode, _, oid, ..]) = (is_meant, words.as_slice()) {
-                lines.extend_from_slice(format!("{mode} {oid}\t").as_bytes());
-                lines.extend_from_slice(path);
-                lines.push(0);
-            }
-        }
-        if lines.is_empty() {
-            return Ok(None);
-        }
-        let index = place.dir.join("index.proof");
-        let call = |args: &[&str]| self.apart.call(args).env("GIT_INDEX_FILE", &index);
-        self.git.run(call(&["read-tree", base.as_str()])).await?;
-        self.git.run(call(&["update-index", "-z", "--index-info"]).stdin(lines)).await?;
-        let answer = self.git.run(call(&["write-tree"])).await?;
-        remove_if_there(&index)?;
-        let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
-        let commit = self.git.commit(&tree, &[base], "a task's tests without its work\n").await?;
-        Ok(Some(commit))
+    if lines.is_empty() {
+        return Ok(None);
     }
+    let index = place.dir.join("index.proof");
+    let call = |args: &[&str]| apart.call(args).env("GIT_INDEX_FILE", &index);
+    apart.git.run(call(&["read-tree", base.as_str()])).await?;
+    apart.git.run(call(&["update-index", "-z", "--index-info"]).stdin(lines)).await?;
+    let answer = apart.git.run(call(&["write-tree"])).await?;
+    remove_if_there(&index)?;
+    let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
+    let commit = apart.git.commit(&tree, &[base], "a task's tests without its work\n").await?;
+    Ok(Some(commit))
 }

@@ -1,18 +1,22 @@
 //! Keeping work: what is in a workspace and in no change goes under a ref before it is removed.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use orchestrator_core::FencingToken;
 
+use crate::apart::Apart;
+use crate::config::GitConfig;
 use crate::diff::{self, GITLINK};
 use crate::error::GitError;
 use crate::files::{larger_than, remove_if_there, remove_special};
 use crate::marker::Marker;
-use crate::names::{
-    ATTEMPT_TRAILER, Oid, Place, RUN_TRAILER, TOKEN_TRAILER, message, path_of, shown,
-};
-use crate::rules::listed;
-use crate::run::Inner;
+use crate::names::{Refs, listed, path_of, shown};
+use crate::oid::Oid;
+use crate::place::Place;
+use crate::repository::Git;
+use crate::trailers::{ATTEMPT_TRAILER, RUN_TRAILER, TOKEN_TRAILER, message};
+use crate::worktree::Worktrees;
 
 /// The largest file that git is given, which takes it half a minute.
 const TAKEN_BYTES_MAX: u64 = 1 << 30;
@@ -25,7 +29,22 @@ pub(crate) enum Snapshot {
     Trouble(String),
 }
 
-impl Inner {
+/// What keeps the work of a run.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    config: Arc<GitConfig>,
+    git: Arc<Git>,
+    apart: Apart,
+    refs: Refs,
+    worktrees: Arc<Worktrees>,
+}
+
+impl Keeper {
+    pub(crate) fn new(config: Arc<GitConfig>, refs: Refs, worktrees: Arc<Worktrees>) -> Self {
+        let (git, apart) = (Arc::clone(&worktrees.git), worktrees.apart.clone());
+        Self { config, git, apart, refs, worktrees }
+    }
+
     /// Writes all files of the workspace that are not ignored as a tree.
     pub(crate) async fn snapshot(&self, place: &Place, start: &Oid) -> Result<Snapshot, GitError> {
         if place.index.exists() {
@@ -38,7 +57,7 @@ impl Inner {
                 done => return done,
             }
         }
-        let call = self.in_tree(place, ["read-tree", start.as_str()]).await?;
+        let call = self.apart.in_tree(place, ["read-tree", start.as_str()]).await?;
         self.git.run(call).await?;
         self.written(place).await
     }
@@ -50,7 +69,7 @@ impl Inner {
             let paths = listed(paths.iter().map(String::as_str));
             return Ok(Snapshot::Trouble(format!("these files are too large for it: {paths}")));
         }
-        let added = self.git.ask(self.in_tree(place, ["add", "-A"]).await?).await?;
+        let added = self.git.ask(self.apart.in_tree(place, ["add", "-A"]).await?).await?;
         if added.code != 0 {
             let is_ours = is_full(&added.stderr) || added.stderr.contains("index file");
             return if is_ours {
@@ -59,7 +78,7 @@ impl Inner {
                 Ok(Snapshot::Trouble(added.stderr))
             };
         }
-        let call = self.in_tree(place, ["write-tree"]).await?;
+        let call = self.apart.in_tree(place, ["write-tree"]).await?;
         let answer = self.git.run(call).await?;
         let tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
         if added.stderr.contains("embedded git repository") {
@@ -106,7 +125,7 @@ impl Inner {
             Snapshot::Trouble(_) => self.snapshot_of_the_rest(place, start).await?,
         };
         let Some(tree) = tree else {
-            let kept = self.set_aside(place, &place.tree).await?;
+            let kept = self.worktrees.set_aside(place, &place.tree).await?;
             return Ok(Some(kept.display().to_string()));
         };
         let tree = self.with_ignored(place, &tree).await?;
@@ -136,7 +155,7 @@ impl Inner {
         if place.is_real() && marker.is_none_or(|marker| marker.is_ready) {
             let start = marker.map_or(fallback.0, |marker| &marker.start);
             let name = marker.map(|marker| marker.name.as_str());
-            is_emptied = self.keep_submodules(place, start, name).await?;
+            is_emptied = self.worktrees.keep_submodules(place, start, name).await?;
         }
         self.keep_leftover(place, marker, fallback).await?;
         Ok(is_emptied)
@@ -147,10 +166,10 @@ impl Inner {
         let Some(declared) = &self.config.keep_ignored else { return Ok(tree.clone()) };
         let index = place.dir.join("index.kept");
         remove_if_there(&index)?;
-        let read = self.in_tree(place, ["read-tree", tree.as_str()]).await?;
+        let read = self.apart.in_tree(place, ["read-tree", tree.as_str()]).await?;
         self.git.run(read.env("GIT_INDEX_FILE", &index)).await?;
         let args = ["ls-files", "-z", "--others", "--ignored", "--exclude-standard"];
-        let list = self.in_tree(place, args).await?;
+        let list = self.apart.in_tree(place, args).await?;
         let listed = self.git.run(list.env("GIT_INDEX_FILE", &index)).await?;
         let is_declared = |path: &&[u8]| declared.allows(&String::from_utf8_lossy(path));
         let mut paths: Vec<&[u8]> = Vec::new();
@@ -158,7 +177,7 @@ impl Inner {
             match path.strip_suffix(b"/") {
                 // A repository, which git cannot take.
                 Some(nested) if is_declared(&nested) => {
-                    self.set_aside(place, &place.tree.join(path_of(nested))).await?;
+                    self.worktrees.set_aside(place, &place.tree.join(path_of(nested))).await?;
                 }
                 Some(_) => {}
                 None => paths.extend(Some(path).filter(is_declared)),
@@ -166,10 +185,10 @@ impl Inner {
         }
         let mut tree = tree.clone();
         if !paths.is_empty() {
-            let add = self.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;
+            let add = self.apart.in_tree(place, ["update-index", "--add", "-z", "--stdin"]).await?;
             let add = add.env("GIT_INDEX_FILE", &index).stdin(paths.join(&0));
             self.git.run(add).await?;
-            let write = self.in_tree(place, ["write-tree"]).await?;
+            let write = self.apart.in_tree(place, ["write-tree"]).await?;
             let answer = self.git.run(write.env("GIT_INDEX_FILE", &index)).await?;
             tree = Oid::parse(&answer.text()).ok_or_else(|| answer.unexpected("write-tree"))?;
         }
@@ -194,7 +213,7 @@ impl Inner {
             return Ok(name);
         }
         let head = match worktree {
-            Some(worktree) => self.head_of_worktree(worktree).await?,
+            Some(worktree) => self.worktrees.head_of(worktree).await?,
             None => None,
         };
         let mut parents = vec![start];
@@ -223,7 +242,7 @@ impl Inner {
             return Ok(Vec::new());
         }
         let args = ["ls-files", "-z", "--others", "--modified", "--exclude-standard", "--"];
-        let listed = self.git.run(self.in_tree(place, args).await?.args(paths)).await?;
+        let listed = self.git.run(self.apart.in_tree(place, args).await?.args(paths)).await?;
         Ok(listed.records().map(<[u8]>::to_vec).collect())
     }
 
@@ -236,7 +255,7 @@ impl Inner {
     ) -> Result<Option<Oid>, GitError> {
         let too_large = self.too_large(place).await?;
         for path in self.nested(place, start).await?.into_iter().chain(too_large) {
-            self.set_aside(place, &place.tree.join(path_of(&path))).await?;
+            self.worktrees.set_aside(place, &place.tree.join(path_of(&path))).await?;
         }
         Ok(match self.snapshot(place, start).await? {
             Snapshot::Tree(tree) => Some(tree),
@@ -251,26 +270,19 @@ impl Inner {
         start: &Oid,
     ) -> Result<Vec<Vec<u8>>, GitError> {
         let args = ["ls-files", "-z", "--others", "--exclude-standard"];
-        let others = self.git.ask(self.in_tree(place, args).await?).await?;
+        let others = self.git.ask(self.apart.in_tree(place, args).await?).await?;
         let mut found: Vec<Vec<u8>> = others
             .records()
             .filter_map(|path| path.strip_suffix(b"/"))
             .map(<[u8]>::to_vec)
             .collect();
         let args = ["diff-index", "--cached", "--raw", "-z", "--no-renames"];
-        let call = self.in_tree(place, args).await?;
+        let call = self.apart.in_tree(place, args).await?;
         let call = call.args(["--ignore-submodules=none", start.as_str()]);
         let added = self.git.ask(call).await?;
         let added = diff::entries(&added.stdout);
         found.extend(added.into_iter().filter(|entry| entry.new_mode == GITLINK).map(|e| e.path));
         Ok(found)
-    }
-
-    /// Where the worktree's own HEAD stands; `None` when that is no commit.
-    pub(crate) async fn head_of_worktree(&self, name: &str) -> Result<Option<Oid>, GitError> {
-        let call = self.git.plumbing(["rev-parse", "--verify", "-q", "HEAD^{commit}"]);
-        let call = call.env("GIT_DIR", self.admin(name)).env("GIT_COMMON_DIR", &self.git.dir);
-        Ok(Oid::parse(&self.git.ask(call).await?.text()))
     }
 }
 

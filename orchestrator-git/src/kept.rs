@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::apart::Apart;
 use crate::error::GitError;
 use crate::exec::Caller;
 use crate::files::{remove_if_there, unique};
-use crate::names::{ASIDE, CANDIDATE_TRAILER, Oid, RUNS, path_of};
+use crate::names::{ASIDE, RUNS, path_of};
+use crate::oid::Oid;
 use crate::repository::Git;
 use crate::run::GitRun;
+use crate::trailers::CANDIDATE_TRAILER;
 use crate::worktree::SET_ASIDE;
 
 /// What is asked of each ref.
@@ -93,7 +96,7 @@ impl Retention {
 /// all: a person looks here for lost work.
 #[derive(Debug)]
 pub struct KeptWork {
-    git: Git,
+    git: Arc<Git>,
 }
 
 impl KeptWork {
@@ -102,7 +105,7 @@ impl KeptWork {
     /// # Errors
     /// [`GitError`] when there is none, or git cannot be used.
     pub async fn open(repository: &Path) -> Result<Self, GitError> {
-        Ok(Self { git: Git::open(Caller::new("git"), repository).await? })
+        Ok(Self { git: Arc::new(Git::open(Caller::new("git"), repository).await?) })
     }
 
     /// Everything that is kept under refs, by run, task and name.
@@ -187,14 +190,14 @@ impl GitRun {
     /// [`GitError`] when it could not be found out.
     pub async fn kept(&self) -> Result<Vec<Kept>, GitError> {
         let run = &self.0;
-        let head = run.head().await?;
-        run.git.kept_of(&run.config.run.slug(), Some(&head)).await
+        let head = run.branch.head().await?;
+        run.apart.git.kept_of(&run.config.run.slug(), Some(&head)).await
     }
 
     /// What of this run was set aside and is still there, by task and time.
     #[must_use]
     pub fn set_aside(&self) -> Vec<SetAside> {
-        aside_in(&self.0.root.join(SET_ASIDE), &self.0.config.run.slug())
+        aside_in(&self.0.spaces.worktrees.root.join(SET_ASIDE), &self.0.config.run.slug())
     }
 
     /// Writes all the files of something kept into a directory of its own, made where it is missing.
@@ -203,7 +206,7 @@ impl GitRun {
     /// [`GitError::NotKept`] for a name that [`kept`](Self::kept) does not list,
     /// [`GitError::NotEmpty`] when something is in the directory.
     pub async fn restore(&self, name: &str, into: &Path) -> Result<(), GitError> {
-        restore(&self.0.git, self.kept().await?, name, into).await
+        restore(&self.0.apart.git, self.kept().await?, name, into).await
     }
 
     /// Lets go of kept work that the rule names, and says what went. The commits stay in the
@@ -212,7 +215,7 @@ impl GitRun {
     /// # Errors
     /// [`GitError`] when it could not be done; nothing went then.
     pub async fn prune_kept(&self, rule: Retention) -> Result<Vec<Kept>, GitError> {
-        let_go(&self.0.git, rule.among(self.kept().await?)).await
+        let_go(&self.0.apart.git, rule.among(self.kept().await?)).await
     }
 }
 
@@ -231,7 +234,7 @@ fn aside_in(aside: &Path, run: &str) -> Vec<SetAside> {
     found
 }
 
-async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<(), GitError> {
+async fn restore(git: &Arc<Git>, kept: Vec<Kept>, name: &str, into: &Path) -> Result<(), GitError> {
     let kept = kept.into_iter().find(|kept| kept.name == name);
     let kept = kept.ok_or_else(|| GitError::NotKept { name: name.to_owned() })?;
     fs::create_dir_all(into).map_err(GitError::io(into, "made"))?;
@@ -241,9 +244,9 @@ async fn restore(git: &Git, kept: Vec<Kept>, name: &str, into: &Path) -> Result<
         return Err(GitError::NotEmpty { path: into });
     }
     let dir = std::env::temp_dir().join(format!("orchestrator-restoring-{}", unique()));
-    let apart = Apart::make(git, dir.clone())?;
+    let apart = Apart::make(Arc::clone(git), dir.clone())?;
     let args = ["read-tree", "--reset", "-u", &kept.commit];
-    let call = apart.in_dir(git, (&into, &dir.join("restoring")), args).await?;
+    let call = apart.in_dir((&into, &dir.join("restoring")), args).await?;
     let written = git.run(call).await;
     remove_if_there(&dir)?;
     written.map(drop)

@@ -23,12 +23,15 @@
 //! the last merge, and `aside` a blob with the directory of what git cannot keep.
 
 mod apart;
+mod branch;
+mod config;
 mod conflict;
 mod convert;
 mod diff;
 mod error;
 mod exec;
 mod failures;
+mod fence;
 mod files;
 mod forward;
 mod integrator;
@@ -37,14 +40,19 @@ mod keep;
 mod kept;
 mod locks;
 mod marker;
+mod merger;
 mod names;
 mod objects;
+mod oid;
+mod place;
 mod pool;
 mod preflight;
+mod programs;
 mod queue;
 mod refs;
 mod remote;
 mod repository;
+mod room;
 mod rules;
 mod run;
 mod seal;
@@ -52,16 +60,18 @@ mod secrets;
 mod server;
 mod setup;
 mod shield;
+mod spaces;
 mod submodules;
+mod trailers;
 mod workspaces;
 mod worktree;
 
 pub use self::{
+    config::{GitConfig, PortBlocks, SetUp, Strategy},
     error::GitError,
     failures::Failures,
     forward::Forwarded,
     judge::Judge,
     kept::{Kept, KeptAs, KeptWork, Retention, SetAside},
-    run::{GitConfig, GitRun, Strategy},
-    setup::{PortBlocks, SetUp},
+    run::GitRun,
 };

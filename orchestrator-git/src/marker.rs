@@ -7,7 +7,7 @@ use orchestrator_core::FencingToken;
 
 use crate::error::GitError;
 use crate::files::{renew, replace};
-use crate::names::Oid;
+use crate::oid::Oid;
 
 /// What is known of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,44 +9,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sha1::Sha1;
-use sha2::{Digest as _, Sha256};
-
 use crate::error::GitError;
 use crate::files::unique;
-use crate::names::Oid;
-use crate::repository::{Commit, Git};
-
-/// What a repository names its objects by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    Sha1,
-    Sha256,
-}
-
-impl Format {
-    /// What git calls it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Sha1 => "sha1",
-            Self::Sha256 => "sha256",
-        }
-    }
-
-    /// The name that an object of this kind and content has.
-    pub(crate) fn name_of(self, kind: &str, body: &[u8]) -> Oid {
-        let header = format!("{kind} {}\0", body.len());
-        let name = match self {
-            Self::Sha1 => hex(&Sha1::new().chain_update(header).chain_update(body).finalize()),
-            Self::Sha256 => hex(&Sha256::new().chain_update(header).chain_update(body).finalize()),
-        };
-        Oid::parse(&name).expect("a digest in hex is an object id")
-    }
-}
-
-fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
+use crate::oid::Oid;
+use crate::repository::Git;
+use crate::trailers::Commit;
 
 impl Git {
     /// Writes an object and returns its name; it is on the disk then.
@@ -160,16 +127,6 @@ fn write_loose(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn objects_have_the_names_that_git_gives_them() {
-        let blob = |format: Format| format.name_of("blob", b"hello\n").to_string();
-        assert_eq!(blob(Format::Sha1), "ce013625030ba8dba906f756967f9e9ca394464a");
-        assert_eq!(
-            blob(Format::Sha256),
-            "2cf8d83d9ee29543b34a87727421fdecb7e3f3a183d337639025de576db9ebb4"
-        );
-    }
 
     #[test]
     fn the_check_sum_is_that_of_zlib() {

@@ -6,40 +6,49 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tracing::debug;
 
 use crate::error::GitError;
 use crate::files::{remove_if_there, renew, unique};
 use crate::marker::Marker;
-use crate::names::{Place, bytes_of};
-use crate::run::Inner;
+use crate::names::bytes_of;
+use crate::place::Place;
+use crate::worktree::{ADMIN, Worktrees};
 
 /// The directory of spare worktrees.
 const POOL: &str = ".pool";
 
-/// The name of git's own directory in a spare worktree.
-pub(crate) const ADMIN: &str = "admin";
+/// The spare worktrees of a run.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    worktrees: Arc<Worktrees>,
+    dir: PathBuf,
+    /// The most that are kept.
+    spares_max: usize,
+}
 
-impl Inner {
-    fn pool(&self) -> PathBuf {
-        self.root.join(POOL)
+impl Pool {
+    pub(crate) fn of(worktrees: Arc<Worktrees>, spares_max: usize) -> Self {
+        Self { dir: worktrees.root.join(POOL), worktrees, spares_max }
     }
 
     /// The spare worktrees, the one that was used last first.
     fn spares(&self) -> Vec<Place> {
-        let entries = fs::read_dir(self.pool()).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: Vec<String> = names.collect();
         names.sort_unstable_by(|a, b| b.cmp(a));
-        names.iter().map(|name| Place::new(&self.pool(), name)).collect()
+        names.iter().map(|name| Place::new(&self.dir, name)).collect()
     }
 
     /// Leaves a worktree to the next task; `false` when it cannot be used again, or enough are spare.
     ///
     /// What was in it has been kept before.
-    pub(crate) fn pool_in(&self, place: &Place, marker: &Marker) -> Result<bool, GitError> {
-        if self.spares().len() >= self.config.spares_max || !self.is_registered(place, &marker.name)
+    pub(crate) fn put(&self, place: &Place, marker: &Marker) -> Result<bool, GitError> {
+        if self.spares().len() >= self.spares_max
+            || !self.worktrees.is_registered(place, &marker.name)
         {
             return Ok(false);
         }
@@ -48,10 +57,10 @@ impl Inner {
         spare.write(&place.marker)?;
         remove_if_there(&place.aside)?;
         remove_if_there(&place.scratch())?;
-        fs::create_dir_all(self.pool()).map_err(GitError::io(&self.pool(), "made"))?;
-        let slot = Place::new(&self.pool(), &unique());
+        fs::create_dir_all(&self.dir).map_err(GitError::io(&self.dir, "made"))?;
+        let slot = Place::new(&self.dir, &unique());
         fs::rename(&place.dir, &slot.dir).map_err(GitError::io(&place.dir, "moved"))?;
-        let admin = self.admin(&marker.name);
+        let admin = self.worktrees.admin(&marker.name);
         // The history of submodules that were filled.
         remove_if_there(&admin.join("modules"))?;
         if let Err(err) = fs::rename(&admin, slot.dir.join(ADMIN)) {
@@ -60,24 +69,24 @@ impl Inner {
             fs::rename(&slot.dir, &place.dir).map_err(GitError::io(&slot.dir, "moved"))?;
             return Ok(false);
         }
-        self.drop_empty();
+        self.worktrees.drop_empty();
         Ok(true)
     }
 
     /// Moves a spare worktree to a place that has none, and says what is known of it.
-    pub(crate) async fn pool_out(&self, place: &Place) -> Result<Option<Marker>, GitError> {
+    pub(crate) async fn take(&self, place: &Place) -> Result<Option<Marker>, GitError> {
         if fs::symlink_metadata(&place.dir).is_ok() {
             return Ok(None);
         }
         for slot in self.spares() {
             let known = Marker::read(&slot.marker).filter(|_| is_whole(&slot));
             let Some(mut marker) = known else {
-                self.discard(&slot.dir).await?;
+                self.worktrees.discard(&slot.dir).await?;
                 continue;
             };
             // Another call may be quicker.
             if fs::rename(&slot.dir, &place.dir).is_ok() {
-                let _turn = self.adding.lock().await;
+                let _turn = self.worktrees.adding.lock().await;
                 marker.name = format!("tree-{}", unique());
                 self.register(place, &marker.name).await?;
                 debug!(workspace = %place.slug, "a worktree is used again");
@@ -88,10 +97,10 @@ impl Inner {
     }
 
     /// Removes spare worktrees that cannot be used, or all of them.
-    pub(crate) async fn clear_pool(&self, is_all: bool) -> Result<(), GitError> {
+    pub(crate) async fn clear(&self, is_all: bool) -> Result<(), GitError> {
         for slot in self.spares() {
             if is_all || !is_whole(&slot) {
-                self.discard(&slot.dir).await?;
+                self.worktrees.discard(&slot.dir).await?;
             }
         }
         Ok(())
@@ -99,7 +108,7 @@ impl Inner {
 
     /// Has git know a worktree again.
     async fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
-        let (spare, admin) = (place.dir.join(ADMIN), self.admin(name));
+        let (spare, admin) = (place.dir.join(ADMIN), self.worktrees.admin(name));
         if let Some(dir) = admin.parent() {
             fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
         }
@@ -108,7 +117,7 @@ impl Inner {
         text.push(b'\n');
         renew(&spare.join("gitdir"), &text)?;
         fs::rename(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
-        self.link(place, name).await
+        self.worktrees.link(place, name).await
     }
 }
 

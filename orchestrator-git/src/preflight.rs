@@ -2,7 +2,8 @@
 
 use crate::error::GitError;
 use crate::files::read_plain;
-use crate::names::{Oid, bytes_of, path_of, shown};
+use crate::names::{bytes_of, path_of, shown};
+use crate::oid::Oid;
 use crate::repository::Git;
 
 /// The file at the root of a workspace by which an agent asks.

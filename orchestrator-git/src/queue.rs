@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use orchestrator_core::FencingToken;
 use tokio::sync::Notify;
 
-use crate::names::Oid;
+use crate::oid::Oid;
 
 /// Most results of proposals that were given up are remembered.
 const DROPPED_MAX: usize = 4096;

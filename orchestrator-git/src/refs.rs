@@ -8,7 +8,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::error::GitError;
-use crate::names::{Oid, path_of, short};
+use crate::names::{path_of, short};
+use crate::oid::Oid;
 use crate::repository::Git;
 
 /// What a file says of a ref.

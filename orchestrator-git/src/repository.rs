@@ -9,31 +9,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::error::GitError;
 use crate::exec::{Answer, Call, Caller};
-use crate::names::{Oid, path_of};
-use crate::objects::Format;
+use crate::names::path_of;
+use crate::oid::{Format, Oid};
 use crate::server::Service;
 use crate::shield::{Shield, Stamp};
+use crate::trailers::Commit;
 
 /// The oldest git that is supported.
 const VERSION_MIN: (u32, u32) = (2, 39);
 
 /// Most commits that are remembered.
 const COMMITS_MAX: usize = 4096;
-
-/// What a commit says.
-#[derive(Debug)]
-pub(crate) struct Commit {
-    pub(crate) tree: Oid,
-    pub(crate) message: String,
-}
-
-impl Commit {
-    /// The value of a trailer, as it is written.
-    pub(crate) fn trailer(&self, key: &str) -> Option<&str> {
-        let mut lines = self.message.lines().rev().take_while(|line| !line.is_empty());
-        lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
-    }
-}
 
 /// A repository that was found, and how git is called on it.
 #[derive(Debug)]

@@ -5,12 +5,10 @@ use std::path::{Component, Path};
 
 use orchestrator_core::Scope;
 
-use crate::diff::{Entry, GITLINK, SYMLINK};
-use crate::names::{path_of, shown};
+use crate::config::GitConfig;
+use crate::diff::{Entry, GITLINK, SYMLINK, is_file};
+use crate::names::{listed, path_of, shown};
 use crate::preflight::QUESTION_FILE;
-
-/// Most paths that one sentence of feedback lists.
-const LISTED_MAX: usize = 40;
 
 /// The rules that hold for one task.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +21,19 @@ pub(crate) struct Rules<'a> {
     pub(crate) file_bytes_max: u64,
 }
 
-impl Rules<'_> {
+impl<'a> Rules<'a> {
+    /// Those of a run, for a task with this scope.
+    pub(crate) const fn of(config: &'a GitConfig, scope: Option<&'a Scope>) -> Self {
+        Self {
+            scope,
+            protected: config.protected.as_ref(),
+            forbidden: &config.forbidden,
+            allow_mode_changes: config.allow_mode_changes,
+            files_max: config.files_max,
+            file_bytes_max: config.file_bytes_max,
+        }
+    }
+
     /// The rules about paths that these entries break, in words.
     pub(crate) fn broken_by_paths(&self, entries: &[Entry]) -> Vec<String> {
         let mut broken = Vec::new();
@@ -105,10 +115,6 @@ const fn is_new(entry: &Entry) -> bool {
     entry.old_mode == 0
 }
 
-pub(crate) const fn is_file(mode: u32) -> bool {
-    mode & 0o170_000 == 0o100_000
-}
-
 fn as_text(entry: &Entry) -> String {
     String::from_utf8_lossy(&entry.path).into_owned()
 }
@@ -117,16 +123,6 @@ fn paths_where(entries: &[Entry], is_meant: impl Fn(&Entry) -> bool) -> Option<S
     let paths: Vec<String> =
         entries.iter().filter(|entry| is_meant(entry)).map(|entry| shown(&entry.path)).collect();
     (!paths.is_empty()).then(|| listed(paths.iter().map(String::as_str)))
-}
-
-/// Some names in a sentence, the first of them and how many more there are.
-pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
-    let more = names.len().saturating_sub(LISTED_MAX);
-    let mut text: Vec<String> = names.take(LISTED_MAX).map(|name| format!("`{name}`")).collect();
-    if more > 0 {
-        text.push(format!("and {more} more"));
-    }
-    text.join(", ")
 }
 
 /// Whether a link leads to somewhere in the tree, whatever other links are in it.
@@ -186,7 +182,7 @@ mod tests {
         };
         let scope = Scope::parse(["src"]).unwrap();
         let protected = Scope::parse(["src/tests"]).unwrap();
-        let forbidden = crate::GitConfig::unwanted_files();
+        let forbidden = GitConfig::unwanted_files();
         let rules = Rules {
             scope: Some(&scope),
             protected: Some(&protected),

@@ -1,57 +1,90 @@
 //! Sealing: the work in a workspace becomes one commit of the orchestrator's, if it keeps the rules.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use orchestrator_core::port::{OpenWorkspace, Sealed, Workspace};
-use orchestrator_core::{Candidate, Cost, TaskId};
+use orchestrator_core::{Candidate, Cost};
 
+use crate::apart::Apart;
+use crate::config::GitConfig;
 use crate::diff::Entry;
 use crate::error::GitError;
+use crate::fence::Fences;
 use crate::files::remove_special;
 use crate::keep::Snapshot;
 use crate::marker::Marker;
-use crate::names::{
-    ATTEMPT_TRAILER, COST_TRAILER, Oid, Place, RUN_TRAILER, TASK_TRAILER, TOKEN_TRAILER, message,
-    path_of, shown,
-};
+use crate::names::{Refs, listed, path_of, shown};
+use crate::oid::Oid;
+use crate::place::Place;
 use crate::preflight;
-use crate::rules::{Rules, listed};
-use crate::run::Inner;
+use crate::repository::Git;
+use crate::rules::Rules;
+use crate::secrets;
+use crate::spaces::Spaces;
+use crate::trailers::{
+    ATTEMPT_TRAILER, COST_TRAILER, RUN_TRAILER, TASK_TRAILER, TOKEN_TRAILER, message,
+};
 
-impl Inner {
+/// What makes changes of the work in the workspaces of a run.
+#[derive(Debug)]
+pub(crate) struct Sealer {
+    config: Arc<GitConfig>,
+    git: Arc<Git>,
+    apart: Apart,
+    refs: Refs,
+    fences: Arc<Fences>,
+    spaces: Arc<Spaces>,
+}
+
+impl Sealer {
+    pub(crate) fn new(
+        config: Arc<GitConfig>,
+        apart: Apart,
+        refs: Refs,
+        fences: Arc<Fences>,
+        spaces: Arc<Spaces>,
+    ) -> Self {
+        Self { config, git: Arc::clone(&apart.git), apart, refs, fences, spaces }
+    }
+
     /// Makes a change of what is in the workspace.
-    pub(crate) async fn seal_work(
+    pub(crate) async fn seal(
         &self,
         ask: &OpenWorkspace,
         at: &Workspace,
     ) -> Result<Sealed, GitError> {
-        let place = self.place(&ask.task.id.slug());
-        let turn = self.turn(&place.slug);
+        let place = self.spaces.worktrees.place(&ask.task.id.slug());
+        let turn = self.spaces.turn(&place.slug);
         let _turn = turn.lock().await;
-        let marker = self.own_marker(&place, ask)?;
+        let marker = self.spaces.own_marker(&place, ask)?;
         if Oid::of(&at.base)? != marker.base {
             let (slug, token) = (place.slug.clone(), ask.token);
             return Err(GitError::WorkspaceLost { slug, token });
         }
         let mut broken = self.tampered(&place, &marker).await?;
         let removed = remove_special(&place.tree).await?;
-        broken.extend(self.changed_submodules(&place, &marker.start).await?);
-        let tree = match self.snapshot(&place, &marker.start).await? {
+        broken.extend(self.spaces.worktrees.changed_submodules(&place, &marker.start).await?);
+        let tree = match self.spaces.keeper.snapshot(&place, &marker.start).await? {
             Snapshot::Tree(tree) => tree,
             Snapshot::Trouble(said) => {
                 broken.push(self.trouble(&place, &marker, &said).await?);
                 return Ok(refused(&broken, None));
             }
         };
-        let entries = self.changed(marker.base.as_str(), tree.as_str()).await?;
+        let entries = self.apart.changed(marker.base.as_str(), tree.as_str()).await?;
         if entries.is_empty() && !self.config.allow_empty {
             broken.push("Nothing was changed: the work is expected in files".to_owned());
         }
         broken.extend(no_files(&place, &removed, &entries));
-        let rules = self.rules(ask.task.scope.as_ref());
+        let rules = Rules::of(&self.config, ask.task.scope.as_ref());
         broken.extend(rules.broken_by_paths(&entries));
         broken.extend(rules.broken_by_files(&place.tree, &entries));
-        broken.extend(self.secrets(&place.tree, &marker.base, &entries).await?);
+        if !self.config.takes_keys {
+            let bytes_max = self.config.file_bytes_max;
+            let found = secrets::find(&self.git, (&place.tree, bytes_max), &marker.base, &entries);
+            broken.extend(found.await?);
+        }
         broken.extend(self.stored_otherwise(&place, &marker.base, &entries).await?);
         broken.extend(self.stored_anew(&marker.base, &tree, &entries).await?);
         if !broken.is_empty() {
@@ -60,43 +93,19 @@ impl Inner {
             } else {
                 let who = (marker.attempt, marker.token);
                 let name = Some(marker.name.as_str());
-                Some(self.keep_tree(&place, &tree, &marker.start, name, who).await?)
+                Some(self.spaces.keeper.keep_tree(&place, &tree, &marker.start, name, who).await?)
             };
             return Ok(refused(&broken, kept.as_deref()));
         }
         let sealed = self.make_candidate(ask, &place, marker, &tree).await?;
-        self.rewrite_converted(&place, &entries).await?;
+        self.apart.rewrite_converted(&place, &entries).await?;
         Ok(Sealed::Candidate(sealed))
-    }
-
-    /// The workspace's marker, if the lease that asks is the one that it was opened under.
-    pub(crate) fn own_marker(
-        &self,
-        place: &Place,
-        ask: &OpenWorkspace,
-    ) -> Result<Marker, GitError> {
-        self.check_run(&ask.run)?;
-        Marker::read(&place.marker)
-            .filter(|marker| marker.is_ready && marker.token == ask.token)
-            .filter(|marker| self.is_registered(place, &marker.name))
-            .ok_or_else(|| GitError::WorkspaceLost { slug: place.slug.clone(), token: ask.token })
-    }
-
-    pub(crate) fn rules<'a>(&'a self, scope: Option<&'a orchestrator_core::Scope>) -> Rules<'a> {
-        Rules {
-            scope,
-            protected: self.config.protected.as_ref(),
-            forbidden: &self.config.forbidden,
-            allow_mode_changes: self.config.allow_mode_changes,
-            files_max: self.config.files_max,
-            file_bytes_max: self.config.file_bytes_max,
-        }
     }
 
     /// What was done to the repository itself, beside the files.
     async fn tampered(&self, place: &Place, marker: &Marker) -> Result<Vec<String>, GitError> {
         let mut broken = Vec::new();
-        let programs = self.new_programs(&place.slug).await?;
+        let programs = self.spaces.programs.new_since_opened(&place.slug).await?;
         if !programs.is_empty() {
             broken.push(format!(
                 "Git's own set-up of the repository was changed while the task was worked on; take \
@@ -104,7 +113,7 @@ impl Inner {
                 listed(programs.iter().map(String::as_str))
             ));
         }
-        let head = self.head_of_worktree(&marker.name).await?;
+        let head = self.spaces.worktrees.head_of(&marker.name).await?;
         let is_on_base = match &head {
             Some(head) if *head == marker.start => true,
             Some(head) => self.is_ancestor_of(&marker.base, head).await?,
@@ -132,7 +141,7 @@ impl Inner {
             return Ok(None);
         }
         let paths: Vec<&[u8]> = entries.iter().map(|entry| entry.path.as_slice()).collect();
-        let mut call = self.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
+        let mut call = self.apart.in_tree(place, ["check-attr", "-z", "--stdin"]).await?;
         if self.git.has(2, 40) {
             call = call.arg(format!("--source={base}"));
         }
@@ -188,7 +197,7 @@ impl Inner {
         marker: &Marker,
         said: &str,
     ) -> Result<String, GitError> {
-        let nested = self.nested(place, &marker.start).await?;
+        let nested = self.spaces.keeper.nested(place, &marker.start).await?;
         if nested.is_empty() {
             return Ok(format!("Git cannot take the files as they are: {said}"));
         }
@@ -212,7 +221,7 @@ impl Inner {
             Cost::AtLeast(cost) => format!("at least {cost}"),
         };
         let text = message(
-            &self.subject(&ask.task.id, &attempt),
+            &self.config.subject(&ask.task.id, &attempt),
             &[
                 (TASK_TRAILER, ask.task.id.as_str()),
                 (RUN_TRAILER, ask.run.as_str()),
@@ -228,28 +237,6 @@ impl Inner {
         Ok(Candidate { change: commit.to_change(), base: marker.base.to_change() })
     }
 
-    /// The subject of a task's commits.
-    pub(crate) fn subject(&self, task: &TaskId, attempt: &str) -> String {
-        let template = &self.config.subject;
-        let mut subject = String::with_capacity(template.len());
-        let mut rest = template.as_str();
-        while let Some(at) = rest.find('{') {
-            let (before, from) = rest.split_at(at);
-            subject.push_str(before);
-            let values = [
-                ("{task}", task.as_str()),
-                ("{run}", self.config.run.as_str()),
-                ("{attempt}", attempt),
-            ];
-            let meant = values.into_iter().find(|(name, _)| from.starts_with(name));
-            let (name, value) = meant.unwrap_or(("{", "{"));
-            subject.push_str(value);
-            rest = from.strip_prefix(name).unwrap_or_default();
-        }
-        subject.push_str(rest);
-        subject
-    }
-
     /// Moves the task's ref to its new candidate, unless a later lease has begun; the old one is
     /// kept under a ref of its own.
     async fn point_at(
@@ -261,7 +248,7 @@ impl Inner {
         let (name, fence) = (self.refs.task(&ask.task.id), self.refs.fence(&ask.task.id));
         let mut lines = String::new();
         if let Some(stands) = self.git.tip(&fence).await? {
-            if stands != self.fence_blob(ask.token) {
+            if stands != self.fences.blob(ask.token) {
                 let (slug, token) = (place.slug.clone(), ask.token);
                 return Err(GitError::WorkspaceLost { slug, token });
             }

@@ -5,55 +5,49 @@ use std::path::Path;
 
 use orchestrator_core::Mask;
 
-use crate::diff::Entry;
+use crate::diff::{Entry, is_file};
 use crate::error::GitError;
-use crate::names::{Oid, path_of, shown};
-use crate::rules::{is_file, listed};
-use crate::run::Inner;
+use crate::names::{listed, path_of, shown};
+use crate::oid::Oid;
+use crate::repository::Git;
 
-impl Inner {
-    /// The files into which a change brings keys or tokens, in words; those that a file had before
-    /// do not count.
-    pub(crate) async fn secrets(
-        &self,
-        tree: &Path,
-        base: &Oid,
-        entries: &[Entry],
-    ) -> Result<Option<String>, GitError> {
-        if self.config.takes_keys {
-            return Ok(None);
+/// The files into which a change brings keys or tokens, in words; those that a file had before do
+/// not count, and neither do files in the tree that are longer.
+pub(crate) async fn find(
+    git: &Git,
+    (tree, bytes_max): (&Path, u64),
+    base: &Oid,
+    entries: &[Entry],
+) -> Result<Option<String>, GitError> {
+    let mut holding = Vec::new();
+    for entry in entries.iter().filter(|entry| is_file(entry.new_mode)) {
+        let len = fs::symlink_metadata(tree.join(path_of(&entry.path))).map_or(0, |it| it.len());
+        if len > bytes_max {
+            // It is refused for that.
+            continue;
         }
-        let mut holding = Vec::new();
-        for entry in entries.iter().filter(|entry| is_file(entry.new_mode)) {
-            let len =
-                fs::symlink_metadata(tree.join(path_of(&entry.path))).map_or(0, |it| it.len());
-            if len > self.config.file_bytes_max {
-                // It is refused for that.
-                continue;
-            }
-            // What the commit has: the file may be written otherwise.
-            let Some(new) = &entry.new else { continue };
-            let bytes = self.git.object("blob", new).await?.unwrap_or_default();
-            let secrets = Mask::keys().find(&bytes);
-            if secrets.is_empty() {
-                continue;
-            }
-            let before = if entry.old_mode == 0 {
-                Vec::new()
-            } else {
-                let name = [base.as_str().as_bytes(), b":", entry.path.as_slice()].concat();
-                let call = self.git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
-                self.git.ask(call).await?.stdout
-            };
-            let is_known = |secret: &[u8]| before.windows(secret.len()).any(|it| it == secret);
-            let mut secrets = secrets.into_iter().filter_map(|secret| bytes.get(secret));
-            if secrets.any(|secret| !is_known(secret)) {
-                holding.push(shown(&entry.path));
-            }
+        // What the commit has: the file may be written otherwise.
+        let Some(new) = &entry.new else { continue };
+        let bytes = git.object("blob", new).await?.unwrap_or_default();
+        let secrets = Mask::keys().find(&bytes);
+        if secrets.is_empty() {
+            continue;
         }
-        Ok((!holding.is_empty()).then(|| {
-            let paths = listed(holding.iter().map(String::as_str));
-            format!("These files hold private keys or tokens of services, remove them: {paths}")
-        }))
+        let before = if entry.old_mode == 0 {
+            Vec::new()
+        } else {
+            let name = [base.as_str().as_bytes(), b":", entry.path.as_slice()].concat();
+            let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
+            git.ask(call).await?.stdout
+        };
+        let is_known = |secret: &[u8]| before.windows(secret.len()).any(|it| it == secret);
+        let mut secrets = secrets.into_iter().filter_map(|secret| bytes.get(secret));
+        if secrets.any(|secret| !is_known(secret)) {
+            holding.push(shown(&entry.path));
+        }
     }
+    Ok((!holding.is_empty()).then(|| {
+        let paths = listed(holding.iter().map(String::as_str));
+        format!("These files hold private keys or tokens of services, remove them: {paths}")
+    }))
 }

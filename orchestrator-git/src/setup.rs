@@ -1,102 +1,37 @@
-//! What a new worktree is set up with before anybody works in it, and the room that it needs.
+//! What a new worktree is set up with before anybody works in it.
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orchestrator_core::port::Room;
 use orchestrator_process::{End, Environment, Limits, Program, capture};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::{GitConfig, SetUp};
 use crate::error::GitError;
 use crate::files::remove_if_there;
-use crate::names::Place;
-use crate::run::Inner;
+use crate::place::Place;
 
 /// Most bytes of a command's output that an error shows.
 const SHOWN_BYTES: usize = 4 << 10;
 
-/// A step that every new worktree is set up with, in the order in which they are configured.
-///
-/// Paths in the worktree are relative to its root and stay inside. What a step makes should be
-/// ignored by git, or it becomes part of the task's change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SetUp {
-    /// Copies a file or a directory from outside to a path in the worktree.
-    Copy {
-        /// What is copied.
-        from: PathBuf,
-        /// Where to.
-        to: PathBuf,
-    },
-    /// Makes a link in the worktree to something outside: a cache that all worktrees share.
-    Link {
-        /// What the link leads to.
-        from: PathBuf,
-        /// Where it is.
-        to: PathBuf,
-    },
-    /// Runs a command in the worktree, with the worktree's own variables and `PATH` and `HOME`.
-    Run {
-        /// The program and its arguments.
-        command: Vec<String>,
-        /// How long it may take.
-        timeout: Duration,
-    },
+/// How the worktrees of a run are set up.
+#[derive(Debug)]
+pub(crate) struct Fittings {
+    config: Arc<GitConfig>,
+    /// Where the workspaces are.
+    root: PathBuf,
+    /// Ports are given to one worktree after the other.
+    giving_ports: Mutex<()>,
 }
 
-/// Ports that each worktree of a run has for itself, so that no two tasks' servers meet. Runs that
-/// are at work on one host together know nothing of each other's: give them a `first` of their own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PortBlocks {
-    /// The first port of the first block.
-    pub first: u16,
-    /// How many each worktree has.
-    pub each: u16,
-}
-
-impl PortBlocks {
-    /// How many blocks there are up to the last port.
-    fn blocks(self) -> u16 {
-        let room = u16::MAX - self.first.min(u16::MAX - 1);
-        (room / self.each.max(1)).max(1)
-    }
-
-    /// The first port of a block.
-    fn of(self, block: u16) -> u16 {
-        self.first + block * self.each.max(1)
-    }
-}
-
-impl Inner {
-    /// Refuses to open a workspace on a disk that is nearly full: it may have become so since the
-    /// stage was granted.
-    pub(crate) fn check_room(&self) -> Result<(), GitError> {
-        match self.room()? {
-            Room::Enough => Ok(()),
-            Room::Short { place: root, free_bytes: free, wanted_bytes: low_water } => {
-                Err(GitError::NoRoom { root, free, low_water })
-            }
-        }
-    }
-
-    /// Whether there is room on the disks of the workspaces and of the repository.
-    pub(crate) fn room(&self) -> Result<Room, GitError> {
-        let Some(wanted_bytes) = self.config.free_bytes_min else { return Ok(Room::Enough) };
-        for place in [&self.root, &self.git.dir] {
-            let disk = rustix::fs::statvfs(place)
-                .map_err(|err| GitError::io(place, "looked at")(err.into()))?;
-            let free_bytes = disk.f_bavail.saturating_mul(disk.f_frsize);
-            if free_bytes < wanted_bytes {
-                return Ok(Room::Short { place: place.clone(), free_bytes, wanted_bytes });
-            }
-        }
-        Ok(Room::Enough)
+impl Fittings {
+    pub(crate) fn new(config: Arc<GitConfig>, root: PathBuf) -> Self {
+        Self { config, root, giving_ports: Mutex::default() }
     }
 
     /// Sets a worktree up: its own directories, and the configured steps.
@@ -205,7 +140,7 @@ impl Inner {
             let path = dir.join(block.to_string());
             match fs::read_to_string(&path) {
                 Ok(slug) if slug == place.slug => return Ok(block),
-                Ok(slug) if self.place(&slug).dir.exists() => {}
+                Ok(slug) if self.root.join(&slug).exists() => {}
                 // Its workspace is gone, or nobody had it yet.
                 Ok(_) | Err(_) => free = free.or(Some(block)),
             }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 
 use crate::error::GitError;
 use crate::files::{read_plain, remove_if_there};
-use crate::names::{Oid, Place, path_of, shown};
-use crate::rules::listed;
-use crate::run::Inner;
+use crate::names::{listed, path_of, shown};
+use crate::oid::Oid;
+use crate::place::Place;
+use crate::worktree::Worktrees;
 
 /// Most bytes of the small files in which git says where a repository lies and stands.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -28,7 +29,7 @@ struct Filled {
     has_more: bool,
 }
 
-impl Inner {
+impl Worktrees {
     /// Sets aside what was done in submodules of the workspace, which is about to be reset, and says
     /// whether there was any: they are empty then.
     pub(crate) async fn keep_submodules(
@@ -140,7 +141,7 @@ impl Inner {
         remove_if_there(&index)?;
         let objects = git_dir.join("objects");
         let ask = async |args: &[&str]| {
-            let call = self.apart.in_dir(&self.git, (&filled.dir, &index), args).await?;
+            let call = self.apart.in_dir((&filled.dir, &index), args).await?;
             self.git.ask(call.env("GIT_OBJECT_DIRECTORY", &objects)).await
         };
         let read = ask(&["read-tree", recorded.as_str()]).await?;

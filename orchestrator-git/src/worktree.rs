@@ -1,22 +1,31 @@
 //! Worktrees: making, resetting and removing them, in whatever state they are found.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orchestrator_core::FencingToken;
 use tracing::warn;
 
+use crate::apart::Apart;
+use crate::config::GitConfig;
 use crate::error::GitError;
 use crate::files::{make_writable, read_plain, remove_if_there, remove_special, renew, unique};
 use crate::locks;
 use crate::marker::Marker;
-use crate::names::{Oid, Place, bytes_of, path_of};
-use crate::pool::ADMIN;
-use crate::run::Inner;
+use crate::names::{Refs, bytes_of, path_of};
+use crate::oid::Oid;
+use crate::place::Place;
+use crate::repository::Git;
+use crate::setup::Fittings;
 
 /// Most bytes that are read of the file that ties a worktree to its repository.
 const LINK_BYTES_MAX: u64 = 64 << 10;
+
+/// The name of git's own directory of a worktree while that is spare.
+pub(crate) const ADMIN: &str = "admin";
 
 /// What operations under way leave in the directory of a worktree.
 const UNDER_WAY: &[&str] = &[
@@ -53,7 +62,45 @@ pub(crate) struct Checkout {
     pub(crate) is_emptied: bool,
 }
 
-impl Inner {
+/// The worktrees of a run.
+#[derive(Debug)]
+pub(crate) struct Worktrees {
+    pub(crate) git: Arc<Git>,
+    /// What git is called with about files.
+    pub(crate) apart: Apart,
+    refs: Refs,
+    /// Where they are.
+    pub(crate) root: PathBuf,
+    /// Ignored files that stay when a worktree goes from one task to another.
+    caches: Vec<String>,
+    fittings: Fittings,
+    /// Git's list of worktrees is added to by one call at a time.
+    pub(crate) adding: tokio::sync::Mutex<()>,
+}
+
+impl Worktrees {
+    pub(crate) fn new(config: &Arc<GitConfig>, apart: Apart, refs: Refs, root: PathBuf) -> Self {
+        Self {
+            git: Arc::clone(&apart.git),
+            apart,
+            refs,
+            caches: config.caches.clone(),
+            fittings: Fittings::new(Arc::clone(config), root.clone()),
+            root,
+            adding: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The place of this name.
+    pub(crate) fn place(&self, slug: &str) -> Place {
+        Place::new(&self.root, slug)
+    }
+
+    /// The variables that belong to a workspace.
+    pub(crate) fn variables(&self, place: &Place) -> Result<Vec<(String, OsString)>, GitError> {
+        self.fittings.variables(place)
+    }
+
     /// Git's own directory of a worktree of this name.
     pub(crate) fn admin(&self, name: &str) -> PathBuf {
         self.git.dir.join("worktrees").join(name)
@@ -104,7 +151,7 @@ impl Inner {
         let ours = fs::read(&place.index).map_err(GitError::io(&place.index, "read"))?;
         renew(&theirs, &ours)?;
         if !is_known || !is_set_up {
-            self.set_up(place).await?;
+            self.fittings.set_up(place).await?;
         }
         self.check_turn(place, marker.token)?;
         marker.is_ready = true;
@@ -177,9 +224,9 @@ impl Inner {
             make_writable(&place.tree);
             self.read_tree(place, start).await?;
         }
-        let clean = self.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
+        let clean = self.apart.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
         let clean = if is_anew {
-            let caches = self.config.caches.iter().map(|cache| format!("--exclude={cache}"));
+            let caches = self.caches.iter().map(|cache| format!("--exclude={cache}"));
             clean.arg("-x").args(caches)
         } else {
             clean
@@ -192,8 +239,27 @@ impl Inner {
     }
 
     async fn read_tree(&self, place: &Place, start: &Oid) -> Result<(), GitError> {
-        let call = self.in_tree(place, ["read-tree", "--reset", "-u", start.as_str()]).await?;
+        let call =
+            self.apart.in_tree(place, ["read-tree", "--reset", "-u", start.as_str()]).await?;
         self.git.run(call).await.map(drop)
+    }
+
+    /// Where the worktree's own HEAD stands; `None` when that is no commit.
+    pub(crate) async fn head_of(&self, name: &str) -> Result<Option<Oid>, GitError> {
+        let call = self.git.plumbing(["rev-parse", "--verify", "-q", "HEAD^{commit}"]);
+        let call = call.env("GIT_DIR", self.admin(name)).env("GIT_COMMON_DIR", &self.git.dir);
+        Ok(Oid::parse(&self.git.ask(call).await?.text()))
+    }
+
+    /// Makes the workspace again what was checked out in it.
+    pub(crate) async fn make_clean(&self, place: &Place) -> Result<(), GitError> {
+        let marker = Marker::read(&place.marker);
+        let marker =
+            marker.ok_or_else(|| GitError::NoChange { text: place.tree.display().to_string() })?;
+        if self.reset(place, &marker.start, false).await? {
+            self.fittings.set_up(place).await?;
+        }
+        Ok(())
     }
 
     /// Sets the worktree's own HEAD, whatever branch an agent has put it on.
