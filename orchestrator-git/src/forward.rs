@@ -3,9 +3,9 @@
 use std::fs;
 
 use crate::error::GitError;
-use crate::exec::Call;
+use crate::git::exec::Call;
+use crate::git::oid::Oid;
 use crate::names::{listed, shown};
-use crate::oid::Oid;
 use crate::run::GitRun;
 
 /// What became of a fast-forward.

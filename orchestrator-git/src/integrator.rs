@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use orchestrator_core::port::{Applied, Integrator, PortError, Proposal};
 use orchestrator_core::{Candidate, ChangeId, FencingToken, MergeIntent, RunId, TaskId, TaskSpec};
 
-use crate::oid::Oid;
-use crate::queue::Fate;
+use crate::git::oid::Oid;
+use crate::merge::queue::Fate;
 use crate::run::GitRun;
 
 #[async_trait]

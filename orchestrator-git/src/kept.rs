@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::apart::Apart;
 use crate::error::GitError;
-use crate::exec::Caller;
 use crate::files::{remove_if_there, unique};
+use crate::git::apart::Apart;
+use crate::git::exec::Caller;
+use crate::git::oid::Oid;
+use crate::git::repository::Git;
+use crate::git::trailers::CANDIDATE_TRAILER;
 use crate::names::{ASIDE, RUNS, path_of};
-use crate::oid::Oid;
-use crate::repository::Git;
 use crate::run::GitRun;
-use crate::trailers::CANDIDATE_TRAILER;
-use crate::worktree::SET_ASIDE;
+use crate::work::worktree::SET_ASIDE;
 
 /// What is asked of each ref.
 const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00";

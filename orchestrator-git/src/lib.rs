@@ -18,60 +18,37 @@
 //!   `refs/orchestrator/<run>/kept/<task>/<attempt>-<token>`; ignored files are kept where they are
 //!   declared, and go when another task gets the worktree.
 //!
+//! Where things are, each knowing only those before it: `git` calls git on one repository; `branch` is
+//! what is merged into, and the fences of it; `work` is where tasks are worked on; `change` makes
+//! commits of work; `merge` brings them onto the branch. [`GitRun`] is made of these, `workspaces`
+//! and `integrator` are its two ports, `judge`, `kept` and `forward` what else it can do. `names` and
+//! `files` are for all of them.
+//!
 //! The refs of a run: `task/<slug>` is a task's last candidate, `fence/<slug>` a blob with the
 //! number of its last lease, `kept/<slug>/…` what is not merged, `merged` where the branch stood after
 //! the last merge, and `aside` a blob with the directory of what git cannot keep.
 
-mod apart;
 mod branch;
+mod change;
 mod config;
-mod conflict;
-mod convert;
-mod diff;
 mod error;
-mod exec;
-mod failures;
-mod fence;
 mod files;
 mod forward;
+mod git;
 mod integrator;
 mod judge;
-mod keep;
 mod kept;
-mod locks;
-mod marker;
-mod merger;
+mod merge;
 mod names;
-mod objects;
-mod oid;
-mod place;
-mod pool;
-mod preflight;
-mod programs;
-mod queue;
-mod refs;
-mod remote;
-mod repository;
-mod room;
-mod rules;
 mod run;
-mod seal;
-mod secrets;
-mod server;
-mod setup;
-mod shield;
-mod spaces;
-mod submodules;
-mod trailers;
+mod work;
 mod workspaces;
-mod worktree;
 
 pub use self::{
     config::{GitConfig, PortBlocks, SetUp, Strategy},
     error::GitError,
-    failures::Failures,
     forward::Forwarded,
-    judge::Judge,
+    judge::{failures::Failures, verifier::Judge},
     kept::{Kept, KeptAs, KeptWork, Retention, SetAside},
     run::GitRun,
 };

@@ -5,19 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::apart::Apart;
-use crate::branch::{self, Branch, BranchNames};
+use crate::branch::fence::Fences;
+use crate::branch::integration::{self, Branch, BranchNames};
+use crate::branch::remote::Remote;
+use crate::change::seal::Sealer;
 use crate::config::GitConfig;
 use crate::error::GitError;
-use crate::exec::Caller;
-use crate::fence::Fences;
-use crate::merger::Merger;
+use crate::git::apart::Apart;
+use crate::git::exec::Caller;
+use crate::git::repository::Git;
+use crate::merge::merger::Merger;
 use crate::names::{Refs, short};
-use crate::remote::Remote;
-use crate::repository::Git;
-use crate::seal::Sealer;
-use crate::spaces::Spaces;
-use crate::worktree::Worktrees;
+use crate::work::spaces::Spaces;
+use crate::work::worktree::Worktrees;
 
 /// The workspaces and the merge queue of one run on one repository.
 ///
@@ -62,7 +62,7 @@ impl GitRun {
         };
         let mut git = Git::open(caller, &config.repository).await?;
         let names = BranchNames::find(&git, &config).await?;
-        let start = branch::head_of(&git, &names.target).await?;
+        let start = integration::head_of(&git, &names.target).await?;
         git.check_tree(&names.target, &start, config.takes_stored).await?;
         let root = root_for(&git, &config.worktrees_root)?.join(config.run.slug());
         let refs = Refs::of(&config.run);
@@ -70,7 +70,8 @@ impl GitRun {
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
         roots.files = vec![git.dir.join(format!("{}.lock", names.integration))];
         roots.guard = root.join(".guard");
-        branch::check(&git, &refs, &names.integration, &start, config.remote.is_some()).await?;
+        integration::check(&git, &refs, &names.integration, &start, config.remote.is_some())
+            .await?;
         if let Some(tip) = git.tip(&names.integration).await?
             && tip != start
         {

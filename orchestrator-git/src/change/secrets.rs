@@ -1,0 +1,53 @@
+//! Keys and tokens that a change would bring into the target.
+
+use std::fs;
+use std::path::Path;
+
+use orchestrator_core::Mask;
+
+use crate::error::GitError;
+use crate::git::diff::{Entry, is_file};
+use crate::git::oid::Oid;
+use crate::git::repository::Git;
+use crate::names::{listed, path_of, shown};
+
+/// The files into which a change brings keys or tokens, in words; those that a file had before do
+/// not count, and neither do files in the tree that are longer.
+pub(crate) async fn find(
+    git: &Git,
+    (tree, bytes_max): (&Path, u64),
+    base: &Oid,
+    entries: &[Entry],
+) -> Result<Option<String>, GitError> {
+    let mut holding = Vec::new();
+    for entry in entries.iter().filter(|entry| is_file(entry.new_mode)) {
+        let len = fs::symlink_metadata(tree.join(path_of(&entry.path))).map_or(0, |it| it.len());
+        if len > bytes_max {
+            // It is refused for that.
+            continue;
+        }
+        // What the commit has: the file may be written otherwise.
+        let Some(new) = &entry.new else { continue };
+        let bytes = git.object("blob", new).await?.unwrap_or_default();
+        let secrets = Mask::keys().find(&bytes);
+        if secrets.is_empty() {
+            continue;
+        }
+        let before = if entry.old_mode == 0 {
+            Vec::new()
+        } else {
+            let name = [base.as_str().as_bytes(), b":", entry.path.as_slice()].concat();
+            let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
+            git.ask(call).await?.stdout
+        };
+        let is_known = |secret: &[u8]| before.windows(secret.len()).any(|it| it == secret);
+        let mut secrets = secrets.into_iter().filter_map(|secret| bytes.get(secret));
+        if secrets.any(|secret| !is_known(secret)) {
+            holding.push(shown(&entry.path));
+        }
+    }
+    Ok((!holding.is_empty()).then(|| {
+        let paths = listed(holding.iter().map(String::as_str));
+        format!("These files hold private keys or tokens of services, remove them: {paths}")
+    }))
+}

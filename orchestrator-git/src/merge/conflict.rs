@@ -1,0 +1,212 @@
+//! Feedback about a merge that is not possible: where, what, and with whose work.
+
+use std::collections::BTreeSet;
+
+use orchestrator_core::{TaskId, head_and_tail};
+
+use crate::error::GitError;
+use crate::git::apart::Apart;
+use crate::git::exec::Answer;
+use crate::git::oid::Oid;
+use crate::git::repository::Git;
+use crate::git::trailers::TASK_TRAILER;
+use crate::names::{Refs, listed, path_of, shown};
+
+/// Most files whose conflicting lines are shown.
+const FILES_MAX: usize = 20;
+/// Most bytes of conflicting lines that are shown of one file.
+const HUNKS_BYTES_MAX: usize = 4 << 10;
+/// Most commits that are named.
+const COMMITS_MAX: &str = "-n20";
+
+/// What git says of a merge with conflicts.
+#[derive(Debug, Default)]
+struct Conflicts {
+    /// The tree with the marks of the conflicts in it.
+    tree: String,
+    /// The files.
+    files: Vec<Vec<u8>>,
+    /// Git's own words.
+    said: Vec<String>,
+}
+
+/// The change that could not be merged.
+pub(crate) struct Old<'a> {
+    pub(crate) task: &'a TaskId,
+    pub(crate) base: &'a Oid,
+    pub(crate) change: &'a Oid,
+}
+
+/// The feedback of a merge that git gave up.
+pub(crate) async fn feedback(
+    (apart, refs): (&Apart, &Refs),
+    answer: &Answer,
+    old: &Old<'_>,
+    onto: &Oid,
+) -> Result<String, GitError> {
+    let conflicts = read(&answer.stdout);
+    let names: Vec<String> = conflicts.files.iter().map(|file| shown(file)).collect();
+    let mut text = format!(
+        "The change conflicts with what was merged since it was begun. A new workspace holds the \
+         present target; do the work again on top of it.\nFiles: {}\n",
+        listed(names.iter().map(String::as_str))
+    );
+    for said in &conflicts.said {
+        text.extend(["- ", said, "\n"]);
+    }
+    text.push_str(&merged_by(&apart.git, &conflicts, old.base, onto).await?);
+    text.push_str(&described(apart, refs, old).await?);
+    for file in conflicts.files.iter().take(FILES_MAX) {
+        let hunks = hunks_of(&apart.git, &conflicts.tree, file, onto).await?;
+        if !hunks.is_empty() {
+            let line = format!("\n{}:\n{hunks}", shown(file));
+            text.push_str(&line);
+        }
+    }
+    Ok(text)
+}
+
+/// What the old change was, and how to look at it.
+async fn described(apart: &Apart, refs: &Refs, old: &Old<'_>) -> Result<String, GitError> {
+    let entries = apart.changed(old.base.as_str(), old.change.as_str()).await?;
+    let files: Vec<String> = entries.iter().map(|entry| shown(&entry.path)).collect();
+    let change = old.change.short();
+    Ok(format!(
+        "Your earlier change is kept as the commit `{change}` (ref `{}`): it changed {}. \
+         `git show {change}` shows it, `git checkout {change} -- PATH` takes a file from it.\n",
+        refs.task(old.task),
+        listed(files.iter().map(String::as_str))
+    ))
+}
+
+/// The feedback of a merge that would change what the task may not change.
+pub(crate) fn out_of_bounds(broken: &[String]) -> String {
+    let mut text = String::from(
+        "Files of the change were moved on the target since it was begun, so that merging it would \
+         break a rule. A new workspace holds the present target; do the work again on top of it.\n",
+    );
+    for rule in broken {
+        text.extend(["- ", rule, "\n"]);
+    }
+    text
+}
+
+/// Reads what `merge-tree -z` writes: a tree, files, and messages.
+fn read(bytes: &[u8]) -> Conflicts {
+    let mut fields = bytes.split(|byte| *byte == 0);
+    let mut conflicts = Conflicts { tree: text_of(fields.next()), ..Conflicts::default() };
+    let mut files = BTreeSet::new();
+    for field in fields.by_ref().take_while(|field| !field.is_empty()) {
+        let tab = field.iter().position(|byte| *byte == b'\t').unwrap_or(0);
+        files.insert(field.get(tab + 1..).unwrap_or_default().to_vec());
+    }
+    conflicts.files = files.into_iter().collect();
+    while let Some(count) = fields.next().and_then(|count| text_of(Some(count)).parse().ok()) {
+        let count: usize = count;
+        let kind = fields.nth(count);
+        let said = text_of(fields.next());
+        if kind.is_some_and(|kind| kind.starts_with(b"CONFLICT")) {
+            let said: String =
+                said.trim().chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+            conflicts.said.push(said);
+        }
+    }
+    conflicts
+}
+
+fn text_of(field: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(field.unwrap_or_default()).into_owned()
+}
+
+/// The commits on the target that touched the files, with their tasks.
+async fn merged_by(
+    git: &Git,
+    conflicts: &Conflicts,
+    base: &Oid,
+    onto: &Oid,
+) -> Result<String, GitError> {
+    let format =
+        format!("--format=%h %s%x00%(trailers:key={TASK_TRAILER},valueonly,separator=%x2C)%x00");
+    let call = git.plumbing(["log", "--no-show-signature", COMMITS_MAX, &format]);
+    let call = call.arg(format!("{base}..{onto}")).arg("--");
+    let files = conflicts.files.iter().take(FILES_MAX).map(|file| path_of(file));
+    let answer = git.ask(call.args(files)).await?;
+    let mut text = String::new();
+    let mut fields = answer.stdout.split(|byte| *byte == 0);
+    while let (Some(commit), Some(task)) = (fields.next(), fields.next()) {
+        let (commit, task) = (text_of(Some(commit)), text_of(Some(task)));
+        let by =
+            if task.trim().is_empty() { String::new() } else { format!(" (task {})", task.trim()) };
+        let line = format!("Merged meanwhile: {}{by}\n", commit.trim());
+        text.push_str(&line);
+    }
+    Ok(text)
+}
+
+/// The lines of a file in which both sides differ.
+async fn hunks_of(git: &Git, tree: &str, file: &[u8], onto: &Oid) -> Result<String, GitError> {
+    let mut name = format!("{tree}:").into_bytes();
+    name.extend_from_slice(file);
+    let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
+    let answer = git.ask(call.bytes_max(8 << 20)).await?;
+    if answer.code != 0 {
+        return Ok(String::new());
+    }
+    let marks = (format!("<<<<<<< {onto}"), "<<<<<<< the target".to_owned());
+    let text = String::from_utf8_lossy(&answer.stdout);
+    Ok(head_and_tail(&hunks(&text).replace(&marks.0, &marks.1), HUNKS_BYTES_MAX))
+}
+
+/// The parts between marks of conflicts, with the numbers of their first lines.
+fn hunks(text: &str) -> String {
+    let mut found = String::new();
+    let mut is_inside = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with("<<<<<<< ") {
+            is_inside = true;
+            let line = format!("@ line {}\n", number + 1);
+            found.push_str(&line);
+        }
+        if is_inside {
+            found.extend([line, "\n"]);
+        }
+        if line.starts_with(">>>>>>> ") {
+            is_inside = false;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_merge_tree_writes_is_read_with_odd_paths() {
+        let fields: [&[u8]; 12] = [
+            b"aaaa",
+            b"100644 1 1\ta\nb",
+            b"100644 2 2\ta\nb",
+            b"",
+            b"1",
+            b"a\nb",
+            b"Auto-merging",
+            b"Auto-merging a",
+            b"1",
+            b"a\nb",
+            b"CONFLICT (contents)",
+            b"CONFLICT (content): Merge conflict in a\nb\n",
+        ];
+        let bytes = fields.join(&0);
+        let conflicts = read(&bytes);
+        assert_eq!(conflicts.tree, "aaaa");
+        assert_eq!(conflicts.files, [b"a\nb".to_vec()]);
+        assert_eq!(conflicts.said, ["CONFLICT (content): Merge conflict in a b"]);
+    }
+
+    #[test]
+    fn only_the_conflicting_lines_are_shown() {
+        let text = "one\n<<<<<<< a\nx\n=======\ny\n>>>>>>> b\ntwo\n";
+        assert_eq!(hunks(text), "@ line 2\n<<<<<<< a\nx\n=======\ny\n>>>>>>> b\n");
+    }
+}
