@@ -286,7 +286,21 @@ impl Keeper {
     }
 }
 
-/// Whether git failed for want of room.
+/// Whether git failed for want of room, which is no fault of the files.
 fn is_full(stderr: &str) -> bool {
-    stderr.contains("No space left")
+    ["No space left", "Out of diskspace", "Disk quota exceeded"]
+        .iter()
+        .any(|words| stderr.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_no_fault_of_the_files_however_git_says_it() {
+        assert!(is_full("fatal: sha1 file '/x/index.lock' write error. Out of diskspace"));
+        assert!(is_full("error: unable to write file .git/objects/1: No space left on device"));
+        assert!(!is_full("error: 'nested/' does not have a commit checked out"));
+    }
 }
