@@ -1,6 +1,7 @@
 //! Feedback about a merge that is not possible: where, what, and with whose work.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use orchestrator_core::{TaskId, head_and_tail};
 
@@ -24,8 +25,10 @@ const COMMITS_MAX: &str = "-n20";
 struct Conflicts {
     /// The tree with the marks of the conflicts in it.
     tree: String,
-    /// The files.
+    /// The files that are in it more than once.
     files: Vec<Vec<u8>>,
+    /// All that is said of.
+    paths: BTreeSet<Vec<u8>>,
     /// Git's own words.
     said: Vec<String>,
 }
@@ -45,21 +48,26 @@ pub(crate) async fn feedback(
     onto: &Oid,
 ) -> Result<String, GitError> {
     let conflicts = read(&answer.stdout);
-    let names: Vec<String> = conflicts.files.iter().map(|file| shown(file)).collect();
+    // Git puts what is in its way beside it, under the name of its side.
+    let sides = [(onto.as_str(), "the target"), (old.change.as_str(), "your change")];
+    let paths: BTreeSet<&[u8]> =
+        conflicts.paths.iter().map(|path| without_side(path, &sides)).collect();
+    let names: Vec<String> = paths.iter().map(|path| shown(path)).collect();
     let mut text = format!(
         "The change conflicts with what was merged since it was begun. A new workspace holds the \
          present target; do the work again on top of it.\nFiles: {}\n",
         listed(names.iter().map(String::as_str))
     );
     for said in &conflicts.said {
-        text.extend(["- ", said, "\n"]);
+        let said = sides.iter().fold(said.clone(), |said, (oid, name)| said.replace(oid, name));
+        text.extend(["- ", &said, "\n"]);
     }
-    text.push_str(&merged_by(&apart.git, &conflicts, old.base, onto).await?);
+    text.push_str(&merged_by(&apart.git, &paths, old.base, onto).await?);
     text.push_str(&described(apart, refs, old).await?);
     for file in conflicts.files.iter().take(FILES_MAX) {
-        let hunks = hunks_of(&apart.git, &conflicts.tree, file, onto).await?;
+        let hunks = hunks_of(&apart.git, &conflicts.tree, file, &sides).await?;
         if !hunks.is_empty() {
-            let line = format!("\n{}:\n{hunks}", shown(file));
+            let line = format!("\n{}:\n{hunks}", shown(without_side(file, &sides)));
             text.push_str(&line);
         }
     }
@@ -100,15 +108,18 @@ fn read(bytes: &[u8]) -> Conflicts {
         let tab = field.iter().position(|byte| *byte == b'\t').unwrap_or(0);
         files.insert(field.get(tab + 1..).unwrap_or_default().to_vec());
     }
+    conflicts.paths.clone_from(&files);
     conflicts.files = files.into_iter().collect();
     while let Some(count) = fields.next().and_then(|count| text_of(Some(count)).parse().ok()) {
         let count: usize = count;
-        let kind = fields.nth(count);
+        let paths: Vec<&[u8]> = fields.by_ref().take(count).collect();
+        let kind = fields.next();
         let said = text_of(fields.next());
         if kind.is_some_and(|kind| kind.starts_with(b"CONFLICT")) {
             let said: String =
                 said.trim().chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
             conflicts.said.push(said);
+            conflicts.paths.extend(paths.into_iter().map(<[u8]>::to_vec));
         }
     }
     conflicts
@@ -118,10 +129,35 @@ fn text_of(field: Option<&[u8]>) -> String {
     String::from_utf8_lossy(field.unwrap_or_default()).into_owned()
 }
 
-/// The commits on the target that touched the files, with their tasks.
+/// A path without the name of the side that git puts behind it where something is in its way.
+fn without_side<'a>(path: &'a [u8], sides: &[(&str, &str)]) -> &'a [u8] {
+    let ends = sides.iter().filter_map(|(oid, _)| {
+        let mark = [b"~", oid.as_bytes()].concat();
+        path.windows(mark.len()).position(|part| part == mark)
+    });
+    path.get(..ends.min().unwrap_or(path.len())).unwrap_or(path)
+}
+
+/// The commits on the target that touched the paths, with their tasks; or, where a directory went
+/// elsewhere, those that touched what the paths are in.
 async fn merged_by(
     git: &Git,
-    conflicts: &Conflicts,
+    paths: &BTreeSet<&[u8]>,
+    base: &Oid,
+    onto: &Oid,
+) -> Result<String, GitError> {
+    let paths: Vec<PathBuf> = paths.iter().take(FILES_MAX).map(|path| path_of(path)).collect();
+    let text = commits_of(git, &paths, base, onto).await?;
+    let above: Vec<PathBuf> = paths.iter().filter_map(|path| Some(path.parent()?.into())).collect();
+    if !text.is_empty() || above.iter().any(|dir| dir.as_os_str().is_empty()) {
+        return Ok(text);
+    }
+    commits_of(git, &above, base, onto).await
+}
+
+async fn commits_of(
+    git: &Git,
+    paths: &[PathBuf],
     base: &Oid,
     onto: &Oid,
 ) -> Result<String, GitError> {
@@ -129,8 +165,7 @@ async fn merged_by(
         format!("--format=%h %s%x00%(trailers:key={TASK_TRAILER},valueonly,separator=%x2C)%x00");
     let call = git.plumbing(["log", "--no-show-signature", COMMITS_MAX, &format]);
     let call = call.arg(format!("{base}..{onto}")).arg("--");
-    let files = conflicts.files.iter().take(FILES_MAX).map(|file| path_of(file));
-    let answer = git.ask(call.args(files)).await?;
+    let answer = git.ask(call.args(paths)).await?;
     let mut text = String::new();
     let mut fields = answer.stdout.split(|byte| *byte == 0);
     while let (Some(commit), Some(task)) = (fields.next(), fields.next()) {
@@ -144,7 +179,12 @@ async fn merged_by(
 }
 
 /// The lines of a file in which both sides differ.
-async fn hunks_of(git: &Git, tree: &str, file: &[u8], onto: &Oid) -> Result<String, GitError> {
+async fn hunks_of(
+    git: &Git,
+    tree: &str,
+    file: &[u8],
+    sides: &[(&str, &str)],
+) -> Result<String, GitError> {
     let mut name = format!("{tree}:").into_bytes();
     name.extend_from_slice(file);
     let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
@@ -152,9 +192,13 @@ async fn hunks_of(git: &Git, tree: &str, file: &[u8], onto: &Oid) -> Result<Stri
     if answer.code != 0 {
         return Ok(String::new());
     }
-    let marks = (format!("<<<<<<< {onto}"), "<<<<<<< the target".to_owned());
-    let text = String::from_utf8_lossy(&answer.stdout);
-    Ok(head_and_tail(&hunks(&text).replace(&marks.0, &marks.1), HUNKS_BYTES_MAX))
+    let mut hunks = hunks(&String::from_utf8_lossy(&answer.stdout));
+    for (oid, name) in sides {
+        for mark in ["<<<<<<<", ">>>>>>>"] {
+            hunks = hunks.replace(&format!("{mark} {oid}"), &format!("{mark} {name}"));
+        }
+    }
+    Ok(head_and_tail(&hunks, HUNKS_BYTES_MAX))
 }
 
 /// The parts between marks of conflicts, with the numbers of their first lines.
@@ -202,6 +246,10 @@ mod tests {
         assert_eq!(conflicts.tree, "aaaa");
         assert_eq!(conflicts.files, [b"a\nb".to_vec()]);
         assert_eq!(conflicts.said, ["CONFLICT (content): Merge conflict in a b"]);
+        let sides = [("cccc", "the target"), ("dddd", "your change")];
+        for (path, plain) in [("x~dddd", "x"), ("x~cccc_0", "x"), ("x~dd", "x~dd"), ("a", "a")] {
+            assert_eq!(without_side(path.as_bytes(), &sides), plain.as_bytes());
+        }
     }
 
     #[test]

@@ -95,6 +95,42 @@ async fn a_conflict_of_any_kind_is_feedback() {
 }
 
 #[tokio::test]
+async fn files_and_directories_in_each_others_way_are_named_as_they_are_and_by_whom() {
+    let prepare = |repo: &std::path::Path| {
+        for number in 0..4 {
+            write(repo, format!("lib/{number}"), format!("line {number}\n").repeat(40));
+        }
+        write(repo, "long", "line\n".repeat(60));
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "more"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let (ask, workspace) = world.open(&task("one"), 1).await;
+    write(&workspace.path, "x/y", "1");
+    git(&workspace.path, ["mv", "lib", "library"]);
+    git(&workspace.path, ["mv", "long", "other"]);
+    let one = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    let way = world.work(&task("way"), 2, &[("x", "2")]).await;
+    let inside = world.work(&task("inside"), 3, &[("lib/new", "x\n")]).await;
+    let (ask, workspace) = world.open(&task("gone"), 4).await;
+    std::fs::remove_file(workspace.path.join("long")).unwrap();
+    let gone = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    world.merge(&task("one"), 5, &one).await;
+    for (name, sealed, files) in [
+        ("way", &way, "Files: `x`\n"),
+        ("inside", &inside, "`library/new`"),
+        ("gone", &gone, "Files: `long`, `other`\n"),
+    ] {
+        world.fence(&task(name), 6).await;
+        let feedback = conflict(world.propose(&task(name), 6, sealed).await);
+        assert!(feedback.contains(files), "{files} is not in:\n{feedback}");
+        assert!(feedback.contains("(task one)"), "{feedback}");
+        assert!(!feedback.contains(sealed.change.as_str()), "{feedback}");
+        assert!(feedback.contains("your change"), "{feedback}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_target_says_of_merging_a_file_is_heeded_and_what_a_change_says_is_not() {
     let numbers = |other: usize| {
         let line = |at: usize| if at == other { "x\n".to_owned() } else { format!("{at}\n") };
