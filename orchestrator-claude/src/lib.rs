@@ -19,6 +19,7 @@ pub mod blocked;
 mod call;
 mod chain;
 pub mod claude;
+mod kept;
 mod memory;
 pub mod outcome;
 mod outfit;

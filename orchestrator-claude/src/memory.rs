@@ -12,6 +12,7 @@ use orchestrator_core::port::StageContext;
 use orchestrator_core::{BlobHash, ChangeId, SessionId, head_and_tail};
 use serde::{Deserialize, Serialize};
 
+use crate::kept;
 use crate::prompt::Document;
 use crate::signals::Signal;
 
@@ -64,8 +65,7 @@ impl Memory {
     /// What is remembered of this task's last attempt, or of the part of this one that was
     /// interrupted.
     pub(crate) fn of(cx: &StageContext) -> Option<Self> {
-        let text = std::fs::read(cx.workspace.aside.join(NAME)).ok()?;
-        serde_json::from_slice(&text).ok()
+        serde_json::from_slice(&kept::read(cx, NAME)?).ok()
     }
 
     /// Whether it is of an earlier part of the same attempt in the same workspace.
@@ -131,8 +131,7 @@ impl Memory {
         let documents = hash(documents);
         let attempt = cx.attempt;
         let memory = Self { attempt, base, session, signals, said, documents, files, is_whole };
-        std::fs::create_dir_all(&cx.workspace.aside)?;
-        std::fs::write(cx.workspace.aside.join(NAME), serde_json::to_vec(&memory)?)
+        kept::write(cx, NAME, &serde_json::to_vec(&memory)?)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orchestrator_core::port::{ActivityKind, Runner, StageContext};
 use orchestrator_core::{
-    Cost, Interruption, Outcome, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, Usd, head_and_tail,
+    Cost, Interruption, Outcome, Restart, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, Usd,
+    head_and_tail,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -140,7 +141,7 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
     let goes_on = memory.as_ref().filter(|memory| memory.is_of_this_attempt(cx));
     let has_changes = has_changes(cx, changed.as_deref(), goes_on);
     let finish = called.finish(question.as_deref(), has_changes);
-    let signals = Looked {
+    let mut signals = Looked {
         task: &cx.task,
         root: &cx.workspace.path,
         repeats: &called.heard.repeats,
@@ -151,6 +152,11 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
         after: after.as_ref(),
     }
     .signals();
+    if !called.changed.is_empty() {
+        let names = called.changed.iter().filter_map(|file| file.file_name());
+        let files = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        signals.push(Signal::OwnFilesChanged { files });
+    }
     for signal in &signals {
         info!(task = %cx.task.id, %signal, "noticed about the run");
         cx.activity.say(ActivityKind::Said(format!("noticed: {signal}")));
@@ -159,6 +165,12 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
     let mut outcome = called.outcome(cx, &finish, question.as_deref());
     if called.may_start_later {
         outcome = Outcome::Interrupted { reason: Interruption::Crashed, retry_at: None };
+    }
+    if outcome == Outcome::Passed && !called.changed.is_empty() {
+        // It was not held to what it may do.
+        let feedback = "The attempt changed files that are none of its business, and is not taken.";
+        outcome =
+            Outcome::Rejected { feedback: feedback.to_owned(), restart: Restart::OnCandidate };
     }
     add_to_feedback(&mut outcome, question.as_deref(), &signals);
     // A rejection tells the next attempt of them by itself.

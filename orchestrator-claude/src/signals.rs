@@ -68,6 +68,11 @@ pub enum Signal {
         /// The files, up to 12 of them.
         files: Vec<String>,
     },
+    /// Files of the orchestrator are not as it wrote them.
+    OwnFilesChanged {
+        /// The files.
+        files: Vec<String>,
+    },
     /// Uses of tools were not allowed.
     Denied {
         /// How many.
@@ -84,6 +89,9 @@ impl fmt::Display for Signal {
             Self::NothingChanged => f.write_str("it said it was finished and had changed no file"),
             Self::TestsChanged { files } => {
                 write!(f, "it changed tests that the task does not name: {}", files.join(", "))
+            }
+            Self::OwnFilesChanged { files } => {
+                write!(f, "it changed files of the orchestrator: {}", files.join(", "))
             }
             Self::NotThere { files } => {
                 write!(f, "its report names files that do not exist: {}", files.join(", "))

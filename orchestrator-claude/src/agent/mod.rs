@@ -158,7 +158,8 @@ pub struct Prepared {
     pub environment: Environment,
     /// The file that is its standard input, such as [`Ask::prompt`]; nothing where there is none.
     pub stdin: Option<PathBuf>,
-    /// Files that are written before it starts.
+    /// Files that are written before it starts, in its home or in the stage's directory. Those in the
+    /// latter are the orchestrator's: one that is another after the run gives the run away.
     pub files: Vec<(PathBuf, String)>,
 }
 

@@ -1,6 +1,7 @@
 //! One run of an agent program, from its files and arguments to what it said.
 
 mod listener;
+mod placed;
 mod record;
 
 use std::borrow::Cow;
@@ -8,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io};
 
-use orchestrator_core::port::StageContext;
+use orchestrator_core::port::{ActivityKind, StageContext};
 use orchestrator_core::{Cost, Outcome, SessionId, Usd};
 use orchestrator_process::{
     Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, mask_file, run,
@@ -61,6 +62,8 @@ pub(crate) struct Called {
     stderr: String,
     /// Processes that could not be ended.
     left: Vec<u32>,
+    /// Files of the orchestrator that are not as they were written.
+    pub(crate) changed: Vec<PathBuf>,
     wall: Duration,
     /// Whether starting it may work the next time as things are.
     pub(crate) may_start_later: bool,
@@ -86,9 +89,7 @@ impl Call<'_> {
         let wall = self.wall.saturating_sub(asked.elapsed());
         let temporary = self.temporary()?;
         let prepared = self.prepared(&files, &prompt, temporary.as_deref(), wall);
-        for (path, text) in &prepared.files {
-            fs::write(path, text)?;
-        }
+        self.place(&prepared)?;
         let stdout = files.path("stdout", "jsonl");
         let can = self.agent.capabilities();
         let mut called = Called {
@@ -102,6 +103,7 @@ impl Call<'_> {
             heard: Heard::default(),
             stderr: String::new(),
             left: Vec::new(),
+            changed: Vec::new(),
             wall: Duration::ZERO,
             may_start_later: false,
             program: prepared.program.display().to_string(),
@@ -134,6 +136,7 @@ impl Call<'_> {
         let ended = run(&program, &self.cx.cancel, &mut listener).await;
         let stop = listener.stop();
         called.finished(ended, stop);
+        called.changed = self.changed(&prepared.files);
         for log in [&stdout, &called.files.path("stderr", "txt")] {
             if let Err(err) = mask_file(log, &self.config.mask) {
                 warn!(log = %log.display(), error = %err, "secrets may be left in a log");
@@ -171,6 +174,26 @@ impl Call<'_> {
             wall,
             verify: verify.as_deref(),
         })
+    }
+
+    /// Writes the files that it is started with, and says which of them somebody had changed.
+    fn place(&self, prepared: &Prepared) -> io::Result<()> {
+        for (path, text) in &prepared.files {
+            if placed::put(path, text)? {
+                let what = format!("{} was changed, and is as it should be again", path.display());
+                warn!(task = %self.cx.task.id, "{what}");
+                self.cx.activity.say(ActivityKind::Said(what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of the orchestrator that are not as they were written.
+    fn changed(&self, files: &[(PathBuf, String)]) -> Vec<PathBuf> {
+        let own = files.iter().filter(|(path, _)| path.starts_with(&self.cx.dir));
+        own.filter(|(path, text)| !placed::is_there(path, text))
+            .map(|(path, _)| path.clone())
+            .collect()
     }
 
     /// The directory for temporary files, which a sandbox needs.

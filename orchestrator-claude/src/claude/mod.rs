@@ -100,6 +100,9 @@ impl Agent for Claude {
             files.push((guard, GUARD.to_owned()));
         }
         files.extend(ask.rules.map(|text| (rules, text.to_owned())));
+        // The only settings that it reads beside those above: what an earlier run put there for itself
+        // is not what this one may do.
+        files.push((config_dir(ask.home).join("settings.json"), "{}".to_owned()));
         Prepared {
             program: config.program_path(),
             args,
@@ -226,7 +229,7 @@ fn environment(config: &ClaudeConfig, policy: &Policy, ask: &Ask<'_>) -> Environ
     keep_tool_homes(&mut env);
     // A private home, so that no credential helper, key or setting of the person is found.
     env.set("HOME", ask.home);
-    env.set("CLAUDE_CONFIG_DIR", ask.home.join(".claude"));
+    env.set("CLAUDE_CONFIG_DIR", config_dir(ask.home));
     for (name, value) in [("LANG", "C.UTF-8"), ("TZ", "UTC")] {
         if env.get(name).is_none() {
             env.set(name, value);
@@ -262,6 +265,11 @@ fn environment(config: &ClaudeConfig, policy: &Policy, ask: &Ask<'_>) -> Environ
         env.set("CLAUDE_CODE_DISABLE_CLAUDE_MDS", "1");
     }
     env
+}
+
+/// Where the program keeps its configuration and conversations.
+fn config_dir(home: &std::path::Path) -> std::path::PathBuf {
+    home.join(".claude")
 }
 
 /// As root the program takes full permission only in a sandbox, and has to be told that it is in

@@ -11,9 +11,7 @@ use orchestrator_core::{
 use tokio::task::JoinSet;
 
 use crate::call::sum;
-
-/// What the name of a member's directory begins with, within that of the stage.
-pub(super) const MEMBER: &str = "reviewer-";
+use crate::kept::MEMBER;
 
 /// How the verdicts of several reviewers become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

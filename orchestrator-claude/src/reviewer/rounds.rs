@@ -1,19 +1,16 @@
 //! What a reviewer remembers of the rounds before, so that it reads only what is new.
 //!
 //! It is kept beside the task's workspace and goes with it: a task that a person starts anew is
-//! reviewed anew. The author works near there, so what its content is to be is kept where the logs of
-//! the task are: what does not fit that is not believed, and the next round is the first.
+//! reviewed anew. Where somebody changed it, the next round is the first.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::{Change, StageContext};
 use orchestrator_core::{BlobHash, ChangeId, Finding, Judgement, Severity, Verdict};
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 
-use super::panel::MEMBER;
+use crate::kept;
 
 /// What begins the part of a difference that is about one file.
 const SECTION: &str = "diff --git ";
@@ -50,33 +47,18 @@ pub(super) struct New {
     pub(super) known: Vec<String>,
 }
 
+/// The name of the file.
 fn name(cx: &StageContext) -> String {
     let stage = BlobHash::of(cx.stage.name.as_str().as_bytes());
-    stage.as_str().chars().take(12).collect()
-}
-
-fn file(cx: &StageContext) -> PathBuf {
-    cx.workspace.aside.join(format!("review-{}.json", name(cx)))
-}
-
-/// Holds the hash of what was kept, beside the directories of the task's stages.
-fn seal(cx: &StageContext) -> PathBuf {
-    let is_member =
-        |dir: &Path| dir.file_name().is_some_and(|it| it.to_string_lossy().starts_with(MEMBER));
-    let stage = cx.dir.parent().filter(|_| is_member(&cx.dir)).unwrap_or(&cx.dir);
-    stage.with_file_name(format!("review-{}.hash", name(cx)))
+    let stage: String = stage.as_str().chars().take(12).collect();
+    format!("review-{stage}.json")
 }
 
 impl Rounds {
     /// The rounds of this task and stage so far.
     pub(super) fn of(cx: &StageContext) -> Self {
-        let Ok(text) = std::fs::read(file(cx)) else { return Self::default() };
-        let sealed = std::fs::read_to_string(seal(cx)).unwrap_or_default();
-        if sealed != BlobHash::of(&text).as_str() {
-            warn!(file = %file(cx).display(), "what is kept of the review was changed by others");
-            return Self::default();
-        }
-        serde_json::from_slice(&text).unwrap_or_default()
+        let text = kept::read(cx, &name(cx));
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
     }
 
     /// The verdict on this very change that nobody heard of, since what came after it was cut off.
@@ -128,10 +110,7 @@ impl Rounds {
             change: change.candidate.change.clone(),
             judgement: judgement.clone(),
         });
-        std::fs::create_dir_all(&cx.workspace.aside)?;
-        let text = serde_json::to_vec(&self)?;
-        std::fs::write(seal(cx), BlobHash::of(&text).as_str())?;
-        std::fs::write(file(cx), text)
+        kept::write(cx, &name(cx), &serde_json::to_vec(&self)?)
     }
 }
 

@@ -60,12 +60,11 @@ async fn a_command_that_says_nothing_is_ended_with_its_agent_when_it_was_silent_
     assert!(end.session.is_some());
 }
 
-/// Lets the agent start commands in the background, which its configuration keeps it from.
-fn allow_background(place: &Place) {
-    let home = place.beside("aside/agent/.claude");
-    std::fs::create_dir_all(&home).unwrap();
-    let settings = json!({ "env": { "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "" } });
-    std::fs::write(home.join("settings.json"), settings.to_string()).unwrap();
+/// Lets the agent start commands in the background, which its environment keeps it from.
+fn allow_background(config: &mut ClaudeConfig) {
+    let program = std::mem::replace(&mut config.program, "/usr/bin/env".into());
+    let words = ["-u".into(), "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS".into(), program.into()];
+    config.leading_args.splice(0..0, words);
 }
 
 fn in_background(command: &str) -> Reply {
@@ -85,7 +84,7 @@ async fn a_program_that_goes_on_after_its_final_line_is_ended_and_what_it_said_c
         Rule::new(Reply::text("Done.")),
     ];
     let Some((place, _api, mut config)) = set_up(StageKind::Run, "lingers", rules) else { return };
-    allow_background(&place);
+    allow_background(&mut config);
     config.policy = Policy::sandboxed();
     config.common.final_grace = Duration::from_secs(1);
     let end = ClaudeRunner::new(config).run(&place.cx).await;
@@ -103,7 +102,7 @@ async fn work_in_the_background_that_ends_is_waited_for_and_the_last_final_line_
         Rule::new(Reply::text("I wrote src/last.rs.")),
     ];
     let Some((place, _api, mut config)) = set_up(StageKind::Run, "several", rules) else { return };
-    allow_background(&place);
+    allow_background(&mut config);
     config.policy = Policy::sandboxed();
     config.common.final_grace = Duration::from_secs(60);
     let (output, said) = (place.cx.dir.join("stdout.jsonl"), place.file("said"));

@@ -107,6 +107,9 @@ async fn a_task_is_worked_on_with_a_real_tool() {
 
     // The conversation is kept beside the workspace.
     assert!(place.beside("aside/agent/.claude/projects").is_dir());
+    // The program itself leaves its settings as they were placed.
+    let settings = std::fs::read_to_string(place.beside("aside/agent/.claude/settings.json"));
+    assert_eq!(settings.unwrap(), "{}");
 
     let asked = api.requests();
     assert_eq!(asked.len(), 2);

@@ -124,3 +124,50 @@ async fn a_program_that_breaks_down_while_it_works_is_booked_and_tried_again() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_attempt_that_changes_what_looks_at_its_commands_is_not_taken() {
+    let guard = r#"for word; do [ "$before" = --settings ] && settings=$word; before=$word; done
+        echo 'exit 0' > "${settings%settings.json}guard.sh""#;
+    let body = format!("{guard}; echo work > made.txt\n{BEGIN}\n{FINAL}");
+    let (place, config) = set_up(StageKind::Run, "guard", &body);
+    let Outcome::Rejected { feedback, .. } = ClaudeRunner::new(config).run(&place.cx).await.outcome
+    else {
+        panic!("it is taken")
+    };
+    assert!(feedback.contains("it changed files of the orchestrator: guard.sh"), "{feedback}");
+}
+
+#[tokio::test]
+async fn what_an_attempt_settles_for_the_next_one_is_undone_and_said() {
+    let settings = r#"cat "$CLAUDE_CONFIG_DIR/settings.json" > ../seen
+        echo '{"permissions":{"allow":["Bash"]}}' > "$CLAUDE_CONFIG_DIR/settings.json""#;
+    let body = format!("{settings}; echo work > made.txt\n{BEGIN}\n{FINAL}");
+    let (mut place, config) = set_up(StageKind::Run, "settled", &body);
+    let runner = ClaudeRunner::new(config);
+    let is_said = |place: &crate::support::Place| {
+        let said = place.said.lock().unwrap();
+        said.iter().any(|it| matches!(it, ActivityKind::Said(text) if text.contains("settings.json was changed")))
+    };
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    assert!(!is_said(&place));
+    place.next_attempt("once more");
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    assert_eq!(read(&place.beside("seen")), "{}");
+    assert!(is_said(&place));
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_an_attempt_is_not_believed_when_somebody_changed_it() {
+    let body = format!("printf '%s\\n' \"$@\" > ../args; echo work > made.txt\n{BEGIN}\n{FINAL}");
+    let (mut place, config) = set_up(StageKind::Run, "believed", &body);
+    let runner = ClaudeRunner::new(config);
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    let kept = place.beside("aside/last-attempt.json");
+    let text = read(&kept);
+    assert!(text.contains("\"s-1\""), "{text}");
+    std::fs::write(&kept, text.replace("\"s-1\"", "\"of-another\"")).unwrap();
+    place.next_attempt("test failed");
+    assert_eq!(runner.run(&place.cx).await.outcome, Outcome::Passed);
+    assert!(!read(&place.beside("args")).contains("--resume"));
+}
