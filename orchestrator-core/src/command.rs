@@ -399,6 +399,15 @@ pub enum Refusal {
         /// What of it.
         what: &'static str,
     },
+    /// Hardly a token is left to grant: somebody says that so many were granted, in a fence say, which
+    /// nobody did.
+    #[error(
+        "a token as great as {last} leaves none to grant: find out who wrote it, and take it away"
+    )]
+    TokensUsedUp {
+        /// The greatest that is to be taken as granted.
+        last: FencingToken,
+    },
     /// The process does not drive the run.
     #[error("`{0}` does not drive this run")]
     NotDriver(OwnerId),

@@ -253,6 +253,21 @@ impl fmt::Display for TaskNo {
 #[serde(transparent)]
 pub struct FencingToken(pub u64);
 
+/// Tokens up to this one may be told to a run from outside: what is left is more than can be granted.
+const FLOOR_MAX: u64 = u64::MAX / 2;
+
+impl FencingToken {
+    /// The number after this one, if there is one.
+    pub(crate) fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
+    }
+
+    /// Whether enough numbers come after this one for whatever a run may grant.
+    pub(crate) const fn leaves_enough(self) -> bool {
+        self.0 <= FLOOR_MAX
+    }
+}
+
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

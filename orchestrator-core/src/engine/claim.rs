@@ -8,7 +8,7 @@ use super::draft::{Draft, Granted, What};
 use super::index::Class;
 use super::kind::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
-use crate::id::{CommandId, FencingToken, OwnerId, TaskId, TaskNo};
+use crate::id::{CommandId, OwnerId, TaskId, TaskNo};
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
 use crate::pipeline::StageSpec;
@@ -39,7 +39,8 @@ impl Engine {
         };
         let Some((number, stage)) = next else { return Ok(Answer::Nothing) };
         let task = self.table.view(number);
-        let mut token = FencingToken(run.last_token.0.saturating_add(1));
+        let last = run.last_token;
+        let mut token = last.next().ok_or(Refusal::TokensUsedUp { last })?;
         if is_on(Mutant::TokenUsedAgain) && task.hot().is_under_way() {
             token = task.last_token();
         }

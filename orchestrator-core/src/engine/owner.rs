@@ -53,6 +53,9 @@ impl Engine {
         ended: Option<&OwnerId>,
     ) -> Result<(), Refusal> {
         check_owner(opening)?;
+        if !opening.floor.leaves_enough() {
+            return Err(Refusal::TokensUsedUp { last: opening.floor });
+        }
         let anchor = run.anchor.as_ref();
         draft.now = anchor.map_or(draft.now, |anchor| anchor.now(opening.reading).max(draft.now));
         let calls_again = self.calls_again(run, opening);

@@ -67,7 +67,8 @@ impl Engine {
             Outcome::Rejected { feedback, restart } => {
                 let (text, signature) = (end.draft.text(feedback), signature(feedback));
                 let detail = task.detail();
-                let again = detail.rejections.saturating_sub(detail.extra.retries) + 1;
+                let again =
+                    detail.rejections.saturating_sub(detail.extra.retries).saturating_add(1);
                 let id = self.specs.id(report.task.0);
                 let until = run.rules.after_rejection(end.draft.now, id, again);
                 end.push(EventKind::Rejected {
@@ -82,7 +83,7 @@ impl Engine {
                     until,
                 });
                 let more = u32::from(is_on(Mutant::OneRetryTooMany));
-                if detail.rejections >= self.retries_max(report.task, task) + more {
+                if detail.rejections >= self.retries_max(report.task, task).saturating_add(more) {
                     end.escalate(Cause::RetriesUsed, Some(text));
                 } else if self.is_last_round(report.task, task) {
                     end.escalate(Cause::RoundsUsed, Some(text));

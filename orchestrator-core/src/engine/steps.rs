@@ -27,7 +27,7 @@ impl Engine {
             }
             let is_free = is_on(Mutant::RegrantIsNoDispatch) && row.hot().is_under_way();
             row.set_under_way(true);
-            row.set_dispatches(row.hot().dispatches() + u32::from(!is_free));
+            row.set_dispatches(row.hot().dispatches().saturating_add(u32::from(!is_free)));
             row.set_holds_scope(cx.has_scope);
             let last = row.last_token();
             row.set_last_token(token);
@@ -106,11 +106,11 @@ impl Engine {
             row.set_under_way(false);
             row.set_restart(*restart);
             let detail = row.detail_mut();
-            detail.rejections += u32::from(!is_free);
+            detail.rejections = detail.rejections.saturating_add(u32::from(!is_free));
             if cx.has_rounds {
                 let length = detail.rounds.len().max(rejected_at + 1);
                 detail.rounds.resize(length, 0);
-                detail.rounds[rejected_at] += 1;
+                detail.rounds[rejected_at] = detail.rounds[rejected_at].saturating_add(1);
             }
             detail.interruptions = 0;
             detail.intent = None;
@@ -126,7 +126,8 @@ impl Engine {
     pub(super) fn apply_suspended(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         let EventKind::Suspended { task, cost, until, .. } = kind else { return };
         self.end_lease(*task, at, *cost, |row, _| {
-            row.detail_mut().deferrals += 1;
+            let detail = row.detail_mut();
+            detail.deferrals = detail.deferrals.saturating_add(1);
             row.defer(*until, Wait::Other(Delay::GateClosed));
         });
     }
@@ -139,7 +140,8 @@ impl Engine {
             row.hear_again();
             let detail = row.detail_mut();
             let burns = is_on(Mutant::UsageLimitBurnsInterruptions);
-            detail.interruptions += u32::from(reason.is_counted() || burns);
+            let counted = u32::from(reason.is_counted() || burns);
+            detail.interruptions = detail.interruptions.saturating_add(counted);
             detail.settled = *cost;
             if session.is_some() {
                 detail.session.clone_from(session);
@@ -276,7 +278,9 @@ impl Engine {
 
     fn count_first_stage_failure(&mut self, task: TaskNo) {
         if self.has(task) && self.table.hot(task.0).stage() == 0 {
-            self.change_sums(|run| run.first_stage_failures += 1);
+            self.change_sums(|run| {
+                run.first_stage_failures = run.first_stage_failures.saturating_add(1);
+            });
         }
     }
 }

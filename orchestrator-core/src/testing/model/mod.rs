@@ -331,6 +331,9 @@ impl Model {
         if [&owner.host, &owner.boot_id, &reading.boot_id].into_iter().any(is_bad) {
             return Err(Refusal::InvalidOwner { owner: owner.id.clone(), what: "" });
         }
+        if token_floor.0 > u64::MAX / 2 {
+            return Err(Refusal::TokensUsedUp { last: *token_floor });
+        }
         let is_held = *ttl >= HELD;
         // A supervisor that calls again keeps what it holds.
         let calls_again = is_held && self.held.contains(&owner.id);
