@@ -304,7 +304,11 @@ impl BlobHash {
     /// The address of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
-        let digest = Sha256::digest(bytes);
+        Self::from_digest(&Sha256::digest(bytes))
+    }
+
+    /// The address of what has this SHA-256.
+    pub(crate) fn from_digest(digest: &[u8]) -> Self {
         let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Self(Arc::from(hex))
     }

@@ -102,7 +102,7 @@ fn implement() -> String {
     IMPLEMENT.to_owned()
 }
 
-fn is_implement(text: &str) -> bool {
+pub(crate) fn is_implement(text: &str) -> bool {
     text == IMPLEMENT
 }
 
@@ -111,7 +111,7 @@ const fn retries() -> u32 {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
-const fn is_retries(max: &u32) -> bool {
+pub(crate) const fn is_retries(max: &u32) -> bool {
     *max == TaskSpec::MAX_RETRIES_DEFAULT
 }
 

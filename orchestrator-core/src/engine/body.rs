@@ -60,7 +60,7 @@ impl Body {
 }
 
 /// The form of a plan that its address is taken of.
-pub(super) fn plan_text(plan: &Plan) -> Vec<u8> {
+fn plan_text(plan: &Plan) -> Vec<u8> {
     text(plan)
 }
 

@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 pub use self::ask::{Mover, Reason, Settlement};
 use self::batch::Batch;
-use self::body::{Bodies, Body, plan_text};
+use self::body::{Bodies, Body};
 use self::draft::Draft;
 use self::index::Index;
 use self::registry::Registry;
@@ -54,7 +54,7 @@ use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::EventKind;
 use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId};
 use crate::mutant::{Mutant, is_on};
-use crate::plan::{Plan, PlanFault};
+use crate::plan::{Canonical, Plan, PlanFault};
 use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::record::{OwnerRecord, PoolBounds, PoolRecord, RunRecord, Snapshot};
 use crate::task::TaskSpec;
@@ -270,8 +270,9 @@ impl Engine {
     }
 
     fn decide_plan(&self, draft: &mut Draft, run: &RunRecord, plan: &Plan) -> Result<(), Refusal> {
-        let bytes = plan_text(plan);
-        let blob = BlobHash::of(&bytes);
+        let mut canonical = Canonical::new();
+        let checked = self.specs.check(plan, &mut |tasks| canonical.tasks(tasks));
+        let (bytes, blob) = canonical.finish(plan);
         let is_pruned = self.specs.pruned().any(|known| *known == blob);
         let is_pruned = is_pruned && !is_on(Mutant::PrunedPlanIsNew);
         let is_known = is_pruned || run.plans.iter().any(|known| known.blob == blob);
@@ -279,7 +280,7 @@ impl Engine {
             // The very same plan again: a caller that does not know whether it was added.
             return Ok(());
         }
-        let (links, mut faults) = match self.specs.check(plan) {
+        let (links, mut faults) = match checked {
             Ok(links) => (Some(Box::new(links)), Vec::new()),
             Err(faults) => (None, faults),
         };

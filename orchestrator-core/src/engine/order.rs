@@ -62,7 +62,7 @@ mod tests {
             ..TaskSpec::new(id(task))
         });
         let plan = Plan { tasks: tasks.collect(), ..Plan::default() };
-        let links = Links::new(&plan, &RandomState::new(), &|_| None);
+        let links = Links::new(&plan, &RandomState::new(), &|_| None, &mut |_| {});
         assert_eq!(order(&[1, 1, 1, 1, 9], &links), [4, 1, 0, 2, 3]);
         assert_eq!(order(&[u64::MAX; 5], &links), [0, 1, 4, 2, 3]);
     }

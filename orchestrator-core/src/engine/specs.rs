@@ -21,7 +21,7 @@ use crate::id::{BlobHash, PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
-use crate::plan::{Links, Plan, PlanFault};
+use crate::plan::{Kinds, Links, Plan, PlanFault, Rare};
 use crate::task::TaskSpec;
 use crate::time::millis;
 
@@ -122,13 +122,6 @@ impl ProfileKey {
             needs: spec.needs.clone(),
         }
     }
-
-    fn fits(&self, spec: &TaskSpec) -> bool {
-        self.timeout == spec.timeout
-            && self.pipeline == spec.pipeline
-            && self.model == spec.model
-            && self.needs == spec.needs
-    }
 }
 
 /// How long each task of a plan is expected to take, in milliseconds: a task without an estimate
@@ -143,24 +136,6 @@ fn weights(plan: &Plan, has_estimates: bool) -> Vec<u64> {
     let sum = known().fold(0_u64, |sum, one| sum.saturating_add(*one));
     let mean = sum.checked_div(known().count() as u64).unwrap_or(1);
     estimates.iter().map(|estimate| estimate.unwrap_or(mean)).collect()
-}
-
-/// Whether any task has what most have not: where none does, the tasks need not be looked up for it.
-#[derive(Debug, Clone, Copy, Default)]
-struct Rare {
-    budget: bool,
-    estimate: bool,
-    priority: bool,
-    scope: bool,
-}
-
-impl Rare {
-    const fn note(&mut self, spec: &TaskSpec) {
-        self.budget |= spec.budget.is_some();
-        self.estimate |= spec.estimate.is_some();
-        self.priority |= spec.priority != 0;
-        self.scope |= spec.scope.is_some();
-    }
 }
 
 impl Specs {
@@ -364,8 +339,14 @@ impl Specs {
     }
 
     /// The dependencies of a plan that could be added, or what is wrong with it.
-    pub(super) fn check(&self, plan: &Plan) -> Result<Links, Vec<PlanFault>> {
-        plan.links(&self.hasher, &|id| self.number(id))
+    ///
+    /// Also `also` gets all of its tasks, some at a time, while they are at hand.
+    pub(super) fn check(
+        &self,
+        plan: &Plan,
+        also: &mut dyn FnMut(&[TaskSpec]),
+    ) -> Result<Links, Vec<PlanFault>> {
+        plan.links(&self.hasher, &|id| self.number(id), also)
     }
 
     /// Adds the tasks of a checked plan, whose dependencies are looked up anew unless they are given;
@@ -381,10 +362,11 @@ impl Specs {
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) {
         let (first, edges) = (number(self.len()), number(self.edges.len()));
-        let links = links
-            .map_or_else(|| Links::new(plan, &self.hasher, &|id| self.number(id)), |links| *links);
+        let known = |id: &TaskId| self.number(id);
+        let look_up = || Links::new(plan, &self.hasher, &known, &mut |_| {});
+        let links = links.map_or_else(look_up, |links| *links);
         self.plans.push(Part { plan: Arc::clone(plan), first, edges, pruned: pruned.cloned() });
-        let profiles = self.profiles(plan, class);
+        let profiles = self.profiles(plan, links.kinds(), class);
         let order = match pruned {
             Some(_) => (0..number(plan.tasks.len())).collect(),
             None => order(&weights(plan, self.rare.estimate), &links),
@@ -394,7 +376,8 @@ impl Specs {
             numbers[*place as usize] = at;
         }
         self.profiles_of.reserve_exact(order.len());
-        self.profiles_of.extend(order.iter().map(|place| profiles[*place as usize]));
+        let profile = |place: &u32| profiles[links.kinds().of[*place as usize] as usize];
+        self.profiles_of.extend(order.iter().map(profile));
         self.link(&links, &order, &numbers);
         self.places.reserve_exact(order.len());
         self.places.extend_from_slice(&order);
@@ -440,27 +423,17 @@ impl Specs {
         self.ids = ids;
     }
 
-    /// The profile of each task of the last plan, in the order in which they were written; notes
-    /// what they have.
+    /// The profile of each kind of the last plan's tasks; notes what they have.
     fn profiles(
         &mut self,
         plan: &Plan,
+        kinds: &Kinds,
         mut class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
     ) -> Vec<u32> {
+        self.rare.add(kinds.rare);
         let part = self.plans.len() - 1;
-        let mut last: Option<(ProfileKey, u32)> = None;
-        let mut profiles = Vec::with_capacity(plan.tasks.len());
-        for spec in &plan.tasks {
-            self.rare.note(spec);
-            if let Some((_, profile)) = last.as_ref().filter(|(key, _)| key.fits(spec)) {
-                profiles.push(*profile);
-                continue;
-            }
-            let profile = self.profile_for(part, plan, spec, &mut class);
-            profiles.push(profile);
-            last = Some((ProfileKey::of(part, spec), profile));
-        }
-        profiles
+        let specs = kinds.firsts.iter().map(|first| &plan.tasks[*first as usize]);
+        specs.map(|spec| self.profile_for(part, plan, spec, &mut class)).collect()
     }
 
     /// The profile of a task of a plan, made if there is none.

@@ -11,7 +11,7 @@ use crate::id::{PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
-use crate::task::VerifyCommand;
+use crate::task::{TaskSpec, VerifyCommand};
 
 /// Where in a plan a fault is: a task by its place in the list, and a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,27 +32,34 @@ pub(crate) enum Part {
 }
 
 /// All faults of the plan with their places, ordered by those; and its dependencies, which are sound
-/// when there are none. `known` gives the number of a task of the run.
+/// when there are none. `known` gives the number of a task of the run, and `also` gets all tasks,
+/// some at a time.
 pub(crate) fn check(
     plan: &Plan,
     hasher: &RandomState,
     known: &dyn Fn(&TaskId) -> Option<u32>,
+    also: &mut dyn FnMut(&[TaskSpec]),
 ) -> (Links, Vec<(Place, PlanFault)>) {
-    let links = Links::new(plan, hasher, known);
-    let mut check = Check { plan, known, links, faults: Vec::new() };
+    let built_in = Pipeline::default();
+    let default = plan.default_pipeline().unwrap_or(&built_in);
+    let mut stages = Stages { plan, default, at: 0, faults: Vec::new() };
+    let links = Links::new(plan, hasher, known, &mut |tasks| {
+        tasks.iter().for_each(|spec| stages.check(spec));
+        also(tasks);
+    });
+    let mut check = Check { plan, known, links, faults: stages.faults };
     if !check.links.are_sound() {
         check.names();
         check.dependencies();
         check.cycles();
     }
-    check.stages();
     check.faults.sort_by(|(one, _), (two, _)| one.cmp(two));
     (check.links, check.faults)
 }
 
 /// All faults of the plan with their places, ordered by those.
 pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
-    check(plan, &RandomState::new(), &|id| known(id).then_some(0)).1
+    check(plan, &RandomState::new(), &|id| known(id).then_some(0), &mut |_| {}).1
 }
 
 /// Dependencies up to which each is held against those before it.
@@ -141,40 +148,52 @@ impl Check<'_> {
             self.faults.push((Place { task: *at, part }, PlanFault::Cycle { tasks: ids }));
         }
     }
+}
 
-    fn stages(&mut self) {
-        let built_in = Pipeline::default();
-        let default = self.plan.default_pipeline().unwrap_or(&built_in);
-        for (at, spec) in self.plan.tasks.iter().enumerate() {
-            let Some(pipeline) = self.plan.named_pipeline(spec, default) else {
-                if let Some(pipeline) = spec.pipeline.clone()
-                    && !is_on(Mutant::UnknownPipelineIsDefault)
-                {
-                    let task = spec.id.clone();
-                    self.fault(at, Part::Pipeline, PlanFault::UnknownPipeline { task, pipeline });
-                }
-                continue;
-            };
-            for (pool, own) in &spec.needs {
-                let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
-                if own.get() > limit && !is_on(Mutant::NeedsBeyondLimitTaken) {
-                    let (task, pool) = (spec.id.clone(), pool.clone());
-                    let (part, needs) = (Part::Needs(pool.clone()), own.get());
-                    self.fault(at, part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
-                }
+/// Checks what the tasks, one after the other, say of their stages.
+struct Stages<'a> {
+    plan: &'a Plan,
+    default: &'a Pipeline,
+    /// The place of the next task.
+    at: usize,
+    faults: Vec<(Place, PlanFault)>,
+}
+
+impl Stages<'_> {
+    fn fault(&mut self, part: Part, fault: PlanFault) {
+        self.faults.push((Place { task: self.at, part }, fault));
+    }
+
+    /// Checks the next task.
+    fn check(&mut self, spec: &TaskSpec) {
+        if let Some(pipeline) = self.plan.named_pipeline(spec, self.default) {
+            self.check_with(spec, pipeline);
+        } else if let Some(pipeline) = spec.pipeline.clone()
+            && !is_on(Mutant::UnknownPipelineIsDefault)
+        {
+            let task = spec.id.clone();
+            self.fault(Part::Pipeline, PlanFault::UnknownPipeline { task, pipeline });
+        }
+        self.at += 1;
+    }
+
+    fn check_with(&mut self, spec: &TaskSpec, pipeline: &Pipeline) {
+        for (pool, own) in &spec.needs {
+            let Some(limit) = self.plan.pools.get(pool).copied() else { continue };
+            if own.get() > limit && !is_on(Mutant::NeedsBeyondLimitTaken) {
+                let (task, pool) = (spec.id.clone(), pool.clone());
+                let (part, needs) = (Part::Needs(pool.clone()), own.get());
+                self.fault(part, PlanFault::NeedsTooMuch { task, pool, needs, limit });
             }
-            let costs = || pipeline.stages().iter().any(|stage| stage.cap > Usd::ZERO);
-            if spec.budget == Some(Usd::ZERO) && costs() {
-                self.fault(at, Part::Budget, PlanFault::NoBudget { task: spec.id.clone() });
-            }
-            let verifies =
-                |stage: &StageSpec| stage.kind == StageKind::Verify && stage.command.is_none();
-            if pipeline.stages().iter().any(verifies)
-                && spec.verify.as_ref().is_none_or(VerifyCommand::is_empty)
-            {
-                let task = spec.id.clone();
-                self.fault(at, Part::Verify, PlanFault::NoVerifyCommand { task });
-            }
+        }
+        let has = |is_it: fn(&StageSpec) -> bool| pipeline.stages().iter().any(is_it);
+        if spec.budget == Some(Usd::ZERO) && has(|stage| stage.cap > Usd::ZERO) {
+            self.fault(Part::Budget, PlanFault::NoBudget { task: spec.id.clone() });
+        }
+        let verifies =
+            |stage: &StageSpec| stage.kind == StageKind::Verify && stage.command.is_none();
+        if spec.verify.as_ref().is_none_or(VerifyCommand::is_empty) && has(verifies) {
+            self.fault(Part::Verify, PlanFault::NoVerifyCommand { task: spec.id.clone() });
         }
     }
 }
@@ -191,7 +210,6 @@ mod tests {
 
     use super::*;
     use crate::id::PipelineName;
-    use crate::task::TaskSpec;
 
     fn id(text: &str) -> TaskId {
         TaskId::parse(text).unwrap()

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use hashbrown::HashTable;
 
 use super::Plan;
+use super::kinds::{Kinds, Sorter};
 use crate::id::TaskId;
 use crate::task::TaskSpec;
 
@@ -24,18 +25,35 @@ pub(crate) struct Links {
     outside: Vec<(u32, u32)>,
     following: Following,
     sorted: Vec<u32>,
+    kinds: Kinds,
     is_sound: bool,
+}
+
+/// Tasks that are looked at from all sides before the next ones: few enough that they are still at
+/// hand, as memory is slow.
+const AT_ONCE: usize = 256;
+
+/// What is kept of the tasks that were looked at.
+struct Seen<'a> {
+    near: Near,
+    /// The hash of each id.
+    hashes: Vec<u64>,
+    /// Dependencies that do not stand near, each with its task.
+    far: Vec<(u32, u32)>,
+    sorter: Sorter<'a>,
 }
 
 /// The place of a dependency that is none of the plan, or not found yet.
 const NOWHERE: u32 = u32::MAX;
 
 impl Links {
-    /// Looks up the names of a plan; `known` gives the number of a task of the run.
+    /// Looks up the names of a plan; `known` gives the number of a task of the run, and `also` gets
+    /// all tasks, some at a time, while they are at hand.
     pub(crate) fn new(
         plan: &Plan,
         hasher: &RandomState,
         known: &dyn Fn(&TaskId) -> Option<u32>,
+        also: &mut dyn FnMut(&[TaskSpec]),
     ) -> Self {
         let tasks = &plan.tasks;
         let mut links = Self {
@@ -46,9 +64,22 @@ impl Links {
             outside: Vec::new(),
             following: Following::default(),
             sorted: Vec::new(),
+            kinds: Kinds::default(),
             is_sound: true,
         };
-        let (hashes, far) = links.find_near(tasks, known);
+        let mut seen = Seen {
+            near: Near::new(tasks.len()),
+            hashes: Vec::with_capacity(tasks.len()),
+            far: Vec::new(),
+            sorter: Sorter::new(tasks.len()),
+        };
+        for (first, part) in (0..).step_by(AT_ONCE).zip(tasks.chunks(AT_ONCE)) {
+            links.find_near(tasks, (first, part), known, &mut seen);
+            also(part);
+        }
+        links.begins.push(number(links.inside.len()));
+        let Seen { hashes, far, sorter, .. } = seen;
+        links.kinds = sorter.into_kinds();
         links.name(tasks, &hashes);
         links.find_far(tasks, &far, known);
         links.is_sound &= !links.is_any_named_twice();
@@ -58,31 +89,30 @@ impl Links {
         links
     }
 
-    /// Finds the dependencies that stand near what depends on them; gives the hashes of all ids, and
-    /// the other dependencies, each with its task.
-    fn find_near(
+    /// Looks at a part of the tasks, of which the first has this place: finds the dependencies that
+    /// stand near what depends on them.
+    fn find_near<'a>(
         &mut self,
-        tasks: &[TaskSpec],
+        tasks: &'a [TaskSpec],
+        (first, part): (u32, &'a [TaskSpec]),
         known: &dyn Fn(&TaskId) -> Option<u32>,
-    ) -> (Vec<u64>, Vec<(u32, u32)>) {
-        let (mut near, mut far) = (Near::new(tasks.len()), Vec::new());
-        let mut hashes = Vec::with_capacity(tasks.len());
+        seen: &mut Seen<'a>,
+    ) {
         let Self { hasher, begins, inside, is_sound, .. } = self;
-        for (place, spec) in (0_u32..).zip(tasks) {
-            hashes.push(hasher.hash_one(spec.id.as_str()));
+        for (place, spec) in (first..).zip(part) {
+            seen.hashes.push(hasher.hash_one(spec.id.as_str()));
+            seen.sorter.add(place, spec);
             *is_sound &= known(&spec.id).is_none();
             begins.push(number(inside.len()));
             for dependency in &spec.depends_on {
-                let from = near.find(tasks, dependency);
+                let from = seen.near.find(tasks, dependency);
                 if from.is_none() {
-                    far.push((number(inside.len()), place));
+                    seen.far.push((number(inside.len()), place));
                 }
                 inside.push(from.unwrap_or(NOWHERE));
             }
-            near.put(&spec.id, place);
+            seen.near.put(&spec.id, place);
         }
-        begins.push(number(inside.len()));
-        (hashes, far)
     }
 
     /// Names the tasks, part by part of the table: its memory is gone through then, and not jumped
@@ -173,6 +203,11 @@ impl Links {
     /// Dependencies on tasks of the run: their numbers, each with the place of one that depends on it.
     pub(crate) fn outside(&self) -> &[(u32, u32)] {
         &self.outside
+    }
+
+    /// The tasks by kind.
+    pub(crate) const fn kinds(&self) -> &Kinds {
+        &self.kinds
     }
 
     /// How many dependencies there are on tasks of the plan.
@@ -350,7 +385,12 @@ mod tests {
         });
         let plan = Plan { tasks: tasks.collect(), ..Plan::default() };
         let number = |id: &TaskId| known.iter().zip(0..).find(|(name, _)| id.as_str() == **name);
-        Links::new(&plan, &RandomState::new(), &|id| number(id).map(|(_, number)| number))
+        Links::new(
+            &plan,
+            &RandomState::new(),
+            &|id| number(id).map(|(_, number)| number),
+            &mut |_| {},
+        )
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //!
 //! The text form is read by [`Plan::parse`]; what is here is the checked form.
 
+mod canonical;
 mod check;
 mod cycle;
 mod error;
+mod kinds;
 mod links;
 mod nearest;
 mod parse;
@@ -15,10 +17,12 @@ use std::hash::RandomState;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::canonical::Canonical;
 pub use self::error::{
     PLAN_BYTES_MAX, PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors,
     Position, TaskRef, TextFault,
 };
+pub(crate) use self::kinds::{Kinds, Rare};
 pub(crate) use self::links::{Links, by_part};
 pub use self::warning::{ESTIMATE_MAX, PlanWarning};
 use crate::id::{PipelineName, PoolName, TaskId};
@@ -62,13 +66,14 @@ impl Plan {
     }
 
     /// [`check`](Self::check) with the dependencies, of a plan that has no fault; `known` gives the
-    /// number of a task of the run.
+    /// number of a task of the run, and `also` gets all tasks, some at a time, while they are at hand.
     pub(crate) fn links(
         &self,
         hasher: &RandomState,
         known: &dyn Fn(&TaskId) -> Option<u32>,
+        also: &mut dyn FnMut(&[TaskSpec]),
     ) -> Result<Links, Vec<PlanFault>> {
-        let (links, faults) = check::check(self, hasher, known);
+        let (links, faults) = check::check(self, hasher, known, also);
         if faults.is_empty() {
             return Ok(links);
         }

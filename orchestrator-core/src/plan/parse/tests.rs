@@ -4,9 +4,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::id::BlobHash;
 use crate::money::Usd;
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
-use crate::plan::{PLAN_ERRORS_MAX, Position};
+use crate::plan::{Canonical, PLAN_ERRORS_MAX, Position};
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
 
@@ -408,7 +409,12 @@ proptest! {
         let json = serde_json::to_string(&plan).unwrap();
         let back: Plan = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(&back, &plan);
-        prop_assert_eq!(serde_json::to_string(&back).unwrap(), json);
+        prop_assert_eq!(&serde_json::to_string(&back).unwrap(), &json);
+        let mut canonical = Canonical::new();
+        plan.tasks.chunks(3).for_each(|tasks| canonical.tasks(tasks));
+        let (by_hand, address) = canonical.finish(&plan);
+        prop_assert_eq!(by_hand, json.as_bytes());
+        prop_assert_eq!(address, BlobHash::of(json.as_bytes()));
     }
 
     #[test]
