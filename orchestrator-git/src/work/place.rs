@@ -59,6 +59,11 @@ impl Place {
         self.dir.join("variables")
     }
 
+    /// What the commands said by which it was set up, to their two outputs.
+    pub(crate) fn set_up_logs(&self) -> [PathBuf; 2] {
+        ["set-up.out", "set-up.err"].map(|name| self.dir.join(name))
+    }
+
     /// Whether the worktree is there and is no link to somewhere else.
     pub(crate) fn is_real(&self) -> bool {
         let is_dir = |path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());

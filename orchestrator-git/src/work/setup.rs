@@ -8,7 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orchestrator_process::{End, Environment, Limits, Program, capture};
+use orchestrator_core::head_and_tail;
+use orchestrator_process::{End, Environment, Limits, Program, run};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{GitConfig, SetUp};
@@ -38,6 +39,9 @@ impl Fittings {
     pub(crate) async fn set_up(&self, place: &Place) -> Result<(), GitError> {
         place.make_scratch()?;
         self.write_variables(place)?;
+        for log in place.set_up_logs() {
+            remove_if_there(&log)?;
+        }
         for step in &self.config.set_up {
             match step {
                 SetUp::Copy { from, to } => {
@@ -70,22 +74,24 @@ impl Fittings {
         for (name, value) in self.variables(place)? {
             environment.set(name, value);
         }
+        let [out, err] = place.set_up_logs();
         let program = Program::new(program)
             .args(args)
             .cwd(&place.tree)
             .environment(environment)
+            .stdout_file(out)
+            .stderr_file(err)
             .limits(Limits::new(timeout));
-        let captured = capture(&program, &CancellationToken::new(), SHOWN_BYTES)
-            .await
-            .map_err(GitError::Start)?;
-        if captured.how == End::Exited(0) || captured.how == End::OutputLimit {
+        let ended = run(&program, &CancellationToken::new(), &mut ()).await;
+        let ended = ended.map_err(GitError::Start)?;
+        if ended.how == End::Exited(0) {
             return Ok(());
         }
-        let said = [captured.stdout, captured.stderr].concat();
+        let said = format!("{}\n{}", ended.stdout_tail, ended.stderr_tail);
         Err(GitError::SetUp {
             command: command.join(" "),
-            how: format!("{:?}", captured.how),
-            said: String::from_utf8_lossy(&said).trim().to_owned(),
+            how: format!("{:?}", ended.how),
+            said: head_and_tail(said.trim(), SHOWN_BYTES),
         })
     }
 

@@ -59,6 +59,21 @@ async fn a_worktree_is_set_up_when_it_is_new_and_when_another_task_gets_it() {
 }
 
 #[tokio::test]
+async fn a_command_that_says_a_lot_is_let_finish() {
+    let talk = "i=0; while [ $i -lt 3000 ]; do echo a line of many; i=$((i+1)); done; ";
+    let steps = vec![run(&format!("{talk} echo done >src/a.rs"))];
+    let world = World::with(|_| {}, |config| config.set_up = steps).await;
+    let (_, workspace) = world.open(&task("t"), 1).await;
+    assert_eq!(fs::read_to_string(workspace.path.join("src/a.rs")).unwrap(), "done\n");
+    let said = fs::read_to_string(workspace.path.join("../set-up.out")).unwrap();
+    assert_eq!(said.lines().count(), 3000);
+    let steps = vec![run(&format!("{talk} exit 3"))];
+    let world = World::with(|_| {}, |config| config.set_up = steps).await;
+    let err = world.run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await.unwrap_err();
+    assert!(err.chain().contains("Exited(3)"), "{}", err.chain());
+}
+
+#[tokio::test]
 async fn a_step_that_fails_or_leaves_the_worktree_is_named_and_nobody_works_there() {
     let steps = [
         (run("echo no such package >&2; exit 7"), "no such package"),
