@@ -91,6 +91,8 @@ pub(crate) struct Call {
     config: Vec<(OsString, OsString)>,
     stdin: Vec<u8>,
     bytes_max: usize,
+    /// Whether the beginning of an answer will do.
+    may_be_cut: bool,
     service: Option<Service>,
 }
 
@@ -114,6 +116,7 @@ impl Call {
             config: Vec::new(),
             stdin: Vec::new(),
             bytes_max: ANSWER_BYTES_MAX,
+            may_be_cut: false,
             service: None,
         }
     }
@@ -152,6 +155,7 @@ impl Call {
     /// Lets git write only so much; what is more is cut, and said.
     pub(crate) const fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes;
+        self.may_be_cut = true;
         self
     }
 
@@ -234,7 +238,12 @@ impl Caller {
             .limits(Limits::new(CALL_MAX));
         let never = CancellationToken::new();
         let captured = capture(&program, &never, call.bytes_max).await.map_err(GitError::Start)?;
-        Answer::of(captured, &call.name())
+        let answer = Answer::of(captured, &call.name())?;
+        if answer.is_cut && !call.may_be_cut {
+            let why = format!("it wrote more than {} bytes", call.bytes_max);
+            return Err(GitError::Ended { command: call.name(), why });
+        }
+        Ok(answer)
     }
 
     async fn served(&self, service: Service, call: &Call) -> Result<Option<Answer>, GitError> {
@@ -358,6 +367,15 @@ fn half_made(stderr: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn the_beginning_of_an_answer_is_one_only_where_it_will_do() {
+        let caller = Caller::new("head");
+        let call = Call::new(Path::new("/"), ["-c", "70000000", "/dev/zero"]);
+        let cut = caller.run(&call).await;
+        assert!(matches!(cut, Err(GitError::Ended { .. })), "{cut:?}");
+        assert!(caller.run(&call.bytes_max(10)).await.unwrap().is_cut);
+    }
 
     #[test]
     fn the_lock_in_the_way_is_read_from_what_git_says() {

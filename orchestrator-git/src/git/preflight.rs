@@ -12,6 +12,9 @@ pub(crate) const QUESTION_FILE: &[u8] = b"BLOCKED.md";
 /// Filters whose files are something else in the repository than in a checkout.
 const STORED_OTHERWISE: &[&str] = &["lfs", "git-crypt"];
 
+/// Most bytes of paths that are looked through: some millions of files.
+const LISTED_BYTES_MAX: usize = 256 << 20;
+
 /// Most bytes that are read of one file of attributes.
 const ATTRIBUTES_BYTES_MAX: usize = 1 << 20;
 
@@ -27,7 +30,7 @@ impl Git {
             self.check_complete(branch, commit).await?;
         }
         let call = self.plumbing(["ls-tree", "-r", "-z", "--name-only", commit.as_str()]);
-        let listed = self.run(call).await?;
+        let listed = self.run(call.bytes_max(LISTED_BYTES_MAX)).await?;
         for path in listed.records() {
             if path == QUESTION_FILE {
                 let (branch, file) = (branch.to_owned(), shown(path));

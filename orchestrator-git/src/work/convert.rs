@@ -84,7 +84,8 @@ impl Apart {
         let mut name = format!("{commit}:").into_bytes();
         name.extend_from_slice(path.as_os_str().as_bytes());
         let call = self.in_tree(place, ["cat-file", "--filters"]).await?;
-        let answer = self.git.ask(call.arg(path_of(&name))).await?;
+        let call = call.arg(path_of(&name)).bytes_max(bytes.len() + 1);
+        let answer = self.git.ask(call).await?;
         Ok(answer.code == 0 && !answer.is_cut && answer.stdout == bytes)
     }
 }

@@ -14,6 +14,9 @@ use crate::names::{listed, path_of, shown};
 use crate::work::place::Place;
 use crate::work::worktree::Worktrees;
 
+/// Most bytes of entries that are looked through for submodules: some millions of files.
+const LISTED_BYTES_MAX: usize = 512 << 20;
+
 /// Most bytes of the small files in which git says where a repository lies and stands.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
@@ -112,8 +115,8 @@ impl Worktrees {
         if self.git.object("blob", &format!("{commit}:.gitmodules")).await?.is_none() {
             return Ok(Vec::new());
         }
-        let listed =
-            self.git.run(self.apart.call(["ls-tree", "-r", "-z", commit.as_str()])).await?;
+        let list = self.apart.call(["ls-tree", "-r", "-z", commit.as_str()]);
+        let listed = self.git.run(list.bytes_max(LISTED_BYTES_MAX)).await?;
         let submodule = |record: &[u8]| {
             let rest = record.strip_prefix(b"160000 commit ")?;
             let tab = rest.iter().position(|byte| *byte == b'\t')?;
