@@ -1,7 +1,6 @@
 //! Why a task does not run, also where only the adapters know it.
 
-use tracing::debug;
-
+use super::room::room_in;
 use super::{Orchestrator, RunError, opening};
 use crate::engine::Reason;
 use crate::id::TaskId;
@@ -17,11 +16,7 @@ impl Orchestrator {
         let Self { ports, config } = self.shielded()?;
         let ledger = opening::load(&ports, &config).await?.0;
         let reasons = ledger.engine.explain(ledger.now(), task);
-        let room = ports.workspaces.room(&config.run).await.unwrap_or_else(|err| {
-            debug!(error = %err.chain(), "it is not known whether there is room");
-            Room::Enough
-        });
-        Ok(with_room(reasons, room))
+        Ok(with_room(reasons, room_in(&*ports.workspaces, &config.run).await))
     }
 }
 

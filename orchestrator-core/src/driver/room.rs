@@ -9,6 +9,15 @@ use super::{Ports, view};
 use crate::id::RunId;
 use crate::port::{Observer, PortError, Room, Workspaces};
 
+/// The room that there is. As the port has it, what cannot be found out holds nothing up.
+pub(super) async fn room_in(workspaces: &dyn Workspaces, run: &RunId) -> Room {
+    let asked = caught(WORKSPACES, async { workspaces.room(run).await }).await;
+    asked.map_err(PortError::from).flatten().unwrap_or_else(|err| {
+        debug!(error = %err.chain(), "it is not known whether there is room");
+        Room::Enough
+    })
+}
+
 /// Looks whether there is room, and tells when that changes.
 pub(super) struct RoomWatch {
     run: RunId,
@@ -26,12 +35,7 @@ impl RoomWatch {
 
     /// Whether there is room now.
     pub(super) async fn look(&mut self) -> bool {
-        let asked = caught(WORKSPACES, async { self.workspaces.room(&self.run).await }).await;
-        // As the port has it, what cannot be found out holds nothing up.
-        let room = asked.map_err(PortError::from).flatten().unwrap_or_else(|err| {
-            debug!(error = %err.chain(), "it is not known whether there is room");
-            Room::Enough
-        });
+        let room = room_in(&*self.workspaces, &self.run).await;
         let has_room = room == Room::Enough;
         if has_room != self.has_room {
             self.has_room = has_room;
