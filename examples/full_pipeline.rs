@@ -13,6 +13,8 @@ mod content;
 mod ending;
 #[path = "full_pipeline/options.rs"]
 mod options;
+#[path = "full_pipeline/pace.rs"]
+mod pace;
 #[path = "full_pipeline/person.rs"]
 mod person;
 #[path = "full_pipeline/place.rs"]
@@ -116,6 +118,7 @@ async fn pipeline(options: &Options) -> anyhow::Result<Exit> {
         ending::report(dir, format).await?;
         return Ok(Exit::Done);
     }
+    options.pace.check(options.account.is_some())?;
     // Nothing is made before the plan is known to be one.
     let given_plan = options.plan.as_deref().map(preflight::plan).transpose()?;
     let (agents, merges) = (options.max_concurrent.get(), options.merge_window.get());
@@ -179,7 +182,7 @@ async fn compose(
 ) -> anyhow::Result<Pipeline> {
     // Agents: `claude`, or the program that stands in for it.
     let claude = Arc::new(claude_config(options)?);
-    let mask = claude.common.mask.clone();
+    let (mask, account) = (claude.common.mask.clone(), claude.common.account.clone());
     let runner = ClaudeRunner::new(Arc::clone(&claude));
     let reviewer = ClaudeReviewer::new(claude);
 
@@ -214,6 +217,12 @@ async fn compose(
         (PoolName::parse(INTEGRATE)?, options.merge_window.get()),
     ]
     .into();
+    config.capacity = options.pace.sources(
+        PoolName::parse(AGENTS)?,
+        options.max_concurrent.get(),
+        account.as_ref(),
+    );
+    config.pilot = options.pace.pilot();
     config.budget = options.budget_usd;
     config.resume = options.resume;
     config.mask = mask;

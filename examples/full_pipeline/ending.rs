@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use orchestrator_cli::{Advice, History, Report, Terminal, escalated_md, harmless, write_whole};
 use orchestrator_core::port::Store as _;
-use orchestrator_core::{ParkReason, RunEnd};
+use orchestrator_core::{Assumptions, ParkReason, RunEnd};
 use orchestrator_sqlite::{SqliteOptions, SqliteStore};
 
 use super::options::{Format, Options};
@@ -58,6 +58,12 @@ pub(crate) async fn tell(
                 | ParkReason::Asked
                 | ParkReason::Pilot => &[],
             };
+            if *reason == ParkReason::Pilot
+                && let Some(known) =
+                    pipeline.orchestrator.projection(Assumptions::default()).await?
+            {
+                writeln!(out, "By what the pilot took, the rest takes {}.", known.forecast)?;
+            }
             writeln!(out, "To go on: {}", options.again(&place.dir, more))?;
             Exit::Waits
         }

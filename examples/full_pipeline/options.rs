@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, ValueEnum};
 use orchestrator_core::Usd;
 
+use super::pace::Pace;
 use super::person::Person;
 use super::sandbox::InSandbox;
 use super::watching::Watching;
@@ -33,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) watching: Watching,
     #[command(flatten)]
     pub(crate) sandbox: InSandbox,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
     /// Who works.
     #[arg(long, value_enum, default_value = "stand-in")]
     pub(crate) agent: Agent,
@@ -131,7 +134,8 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("not from 0 to 1".to_owned()) }
 }
 
-fn usd(text: &str) -> Result<Usd, String> {
+/// An amount in dollars.
+pub(crate) fn usd(text: &str) -> Result<Usd, String> {
     let dollars = text.parse::<f64>().map_err(|err| err.to_string())?;
     Usd::from_dollars(dollars).ok_or_else(|| "not an amount of dollars".to_owned())
 }
@@ -184,6 +188,7 @@ impl Options {
         self.prove.iter().for_each(|pattern| put("--prove", pattern.as_ref()));
         self.watching.again(&mut put);
         self.sandbox.again(&mut put);
+        self.pace.again(&mut put);
         self.document.iter().for_each(|path| put("--document", path.as_os_str()));
         self.protect.iter().for_each(|pattern| put("--protect", pattern.as_ref()));
         for (given, flag) in [

@@ -91,6 +91,11 @@ impl Account {
         self
     }
 
+    /// The share of each window that is left to the person.
+    pub(crate) const fn left(&self) -> f64 {
+        self.left
+    }
+
     /// The file.
     #[must_use]
     pub fn path(&self) -> &Path {

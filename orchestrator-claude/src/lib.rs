@@ -10,7 +10,8 @@
 //! known, [`KNOWN_VERSIONS`]. For another program see [`agent`].
 //!
 //! Several reviewers judge together in a [`Panel`], what they find and does not block becomes
-//! [`FollowUps`], what is known of an [`Account`] is shared by all runs of a host, and what is noticed
+//! [`FollowUps`], what is known of an [`Account`] is shared by all runs of a host and can
+//! be the limit of a pool ([`AccountCapacity`]), and what is noticed
 //! about a run besides how it ended is a [`Signal`].
 
 mod account;
@@ -34,6 +35,7 @@ mod tree;
 mod unready;
 pub mod verdict;
 mod wall;
+mod window;
 
 pub use self::{
     account::{Account, AccountError, AccountState},
@@ -45,4 +47,5 @@ pub use self::{
     runner::AgentRunner,
     signals::{REPEATS_NOTICED, Signal},
     starts::Starts,
+    window::AccountCapacity,
 };

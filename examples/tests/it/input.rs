@@ -159,3 +159,15 @@ fn the_built_in_templates_are_written_out_to_be_edited() {
     bench.run(&["--write-templates", "templates"]).assert_code(0);
     assert_eq!(fs::read_to_string(&review).unwrap(), "mine");
 }
+
+#[test]
+fn a_pace_that_lacks_what_it_goes_by_is_refused() {
+    let words: [(&[&str], &str); 3] = [
+        (&["--capacity", "account"], "--account"),
+        (&["--go-on-under", "3"], "--pilot"),
+        (&["--pilot", "0"], "--pilot"),
+    ];
+    for (arguments, word) in words {
+        refused(&plan_of("{\"id\": \"a\"}"), arguments, &[word]);
+    }
+}

@@ -271,3 +271,23 @@ fn p10_a_budget_that_is_used_up_parks_the_run_and_says_how_to_go_on() {
     bench.run(&["--resume", "--budget-usd", "100"]).assert_code(1);
     assert_outcome(&bench);
 }
+
+#[test]
+fn a_pilot_parks_with_a_projection_and_goes_on_by_itself_within_its_bounds() {
+    let bench = Bench::new();
+    let account = bench.path("account.json");
+    let account = ["--capacity", "account", "--account", account.to_str().unwrap()];
+    let ended = bench.run(&[&["--pilot", "2"], &account[..]].concat());
+    ended.assert_code(1);
+    let said = &ended.stdout;
+    assert!(said.contains("Parked: ") && said.contains("By what the pilot took"), "{said}");
+    assert!(said.contains("--capacity account") && said.contains("--pilot 2"), "{said}");
+    let begun = bench.states().values().filter(|state| *state != "open").count();
+    assert!((1..=2).contains(&begun), "{:?}", bench.states());
+    bench.run(&[&["--resume"], &account[..]].concat()).assert_code(1);
+    assert_outcome(&bench);
+    let bench = Bench::new();
+    let bounds = ["--pilot", "2", "--go-on-within", "600", "--go-on-under", "1000"];
+    bench.run(&[&bounds[..], &["--capacity", "adaptive"]].concat()).assert_code(1);
+    assert_outcome(&bench);
+}
