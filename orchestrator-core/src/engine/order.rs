@@ -5,37 +5,34 @@
 
 use crate::plan::{Links, by_part};
 
-/// The places in the order of their numbers. What goes in circles (no checked plan does) comes last.
-pub(super) fn order(weights: &[u64], links: &Links) -> Vec<u32> {
-    let mut paths = vec![0_u64; weights.len()];
+/// The places in the order of their numbers, where tasks weigh so much. What goes in circles (no
+/// checked plan does) comes last.
+pub(super) fn order(weight: impl Fn(u32) -> u64, links: &Links) -> Vec<u32> {
+    let mut paths = vec![0_u64; links.sorted().len()];
     let mut longest = 0;
     for place in links.sorted().iter().rev() {
         let following = links.following().of(*place).iter();
         let behind = following.map(|next| paths[*next as usize]).max();
-        let path = weights[*place as usize].max(1).saturating_add(behind.unwrap_or(0));
+        let path = weight(*place).max(1).saturating_add(behind.unwrap_or(0));
         paths[*place as usize] = path;
         longest = longest.max(path);
     }
     descending(links.sorted().to_vec(), &paths, longest)
 }
 
-/// Bits of a path that are sorted by at once.
-const DIGIT: u32 = 11;
-
 /// Sorts places by their paths, the longest first; those of equal length stay as they are.
 ///
-/// Digit by digit, from the last on, so that each round leaves what the rounds before it did: most
-/// paths are a few thousand tasks long, and a million of them take two rounds.
+/// Digit by digit, from the last on, so that each round leaves what the rounds before it did. A digit
+/// has about as many values as there are places: so most plans take one round.
 fn descending(mut places: Vec<u32>, paths: &[u64], longest: u64) -> Vec<u32> {
-    let parts = 1 << DIGIT;
+    let bits = places.len().max(16).ilog2().min(16);
+    let mask = (1_u64 << bits) - 1;
     let mut shift = 0;
     while longest.checked_shr(shift).unwrap_or(0) > 0 {
-        let digit = |place: &u32| {
-            let digit = !(paths[*place as usize] >> shift) & (parts - 1);
-            usize::try_from(digit).unwrap_or(0)
-        };
-        places = by_part(places.iter().copied(), 1 << DIGIT, digit);
-        shift += DIGIT;
+        let digit =
+            |place: &u32| usize::try_from(!(paths[*place as usize] >> shift) & mask).unwrap_or(0);
+        places = by_part(places.iter().copied(), 1 << bits, digit);
+        shift += bits;
     }
     places
 }
@@ -63,8 +60,8 @@ mod tests {
         });
         let plan = Plan { tasks: tasks.collect(), ..Plan::default() };
         let links = Links::new(&plan, &RandomState::new(), &|_| None, &mut |_| {});
-        assert_eq!(order(&[1, 1, 1, 1, 9], &links), [4, 1, 0, 2, 3]);
-        assert_eq!(order(&[u64::MAX; 5], &links), [0, 1, 4, 2, 3]);
+        assert_eq!(order(|place| if place == 4 { 9 } else { 1 }, &links), [4, 1, 0, 2, 3]);
+        assert_eq!(order(|_| u64::MAX, &links), [0, 1, 4, 2, 3]);
     }
 
     #[test]

@@ -125,11 +125,8 @@ impl ProfileKey {
 }
 
 /// How long each task of a plan is expected to take, in milliseconds: a task without an estimate
-/// like the mean of those that have one; where nobody estimated, all the same.
-fn weights(plan: &Plan, has_estimates: bool) -> Vec<u64> {
-    if !has_estimates {
-        return vec![1; plan.tasks.len()];
-    }
+/// like the mean of those that have one.
+fn weights(plan: &Plan) -> Vec<u64> {
     let estimates: Vec<Option<u64>> =
         plan.tasks.iter().map(|task| task.estimate.map(millis)).collect();
     let known = || estimates.iter().flatten();
@@ -369,7 +366,10 @@ impl Specs {
         let profiles = self.profiles(plan, links.kinds(), class);
         let order = match pruned {
             Some(_) => (0..number(plan.tasks.len())).collect(),
-            None => order(&weights(plan, self.rare.estimate), &links),
+            None => match links.kinds().rare.estimate.then(|| weights(plan)) {
+                Some(weights) => order(|place| weights[place as usize], &links),
+                None => order(|_| 1, &links),
+            },
         };
         let mut numbers = vec![0_u32; order.len()];
         for (at, place) in (first..).zip(&order) {

@@ -7,6 +7,7 @@ use hashbrown::HashTable;
 
 use super::Plan;
 use super::kinds::{Kinds, Sorter};
+use super::near::Near;
 use crate::id::TaskId;
 use crate::task::TaskSpec;
 
@@ -272,46 +273,6 @@ pub(crate) fn by_part<T: Copy + Default>(
         *at += 1;
     }
     sorted
-}
-
-/// The last tasks by a mark of their ids, each in the place of one of the same lower bits: most
-/// dependencies stand not far above what names them, and memory is slow where the table is large.
-///
-/// The mark has no key: ids that collide here are only looked up in the table then.
-struct Near(Vec<(u32, u32)>);
-
-impl Near {
-    fn new(tasks: usize) -> Self {
-        Self(vec![(0, NOWHERE); tasks.next_power_of_two().min(1 << 15)])
-    }
-
-    /// The last eight bytes and the length, mixed.
-    fn mark(id: &TaskId) -> u32 {
-        let bytes = id.as_str().as_bytes();
-        let last = match bytes.last_chunk() {
-            Some(last) => u64::from_be_bytes(*last),
-            None => bytes.iter().fold(0, |mark, byte| mark << 8 | u64::from(*byte)),
-        };
-        let mark = (last ^ bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        u32::try_from(mark >> 32).unwrap_or(0)
-    }
-
-    fn place(&self, mark: u32) -> usize {
-        // Truncation is what is wanted: the length is a power of two.
-        mark as usize & (self.0.len() - 1)
-    }
-
-    fn put(&mut self, id: &TaskId, task: u32) {
-        let mark = Self::mark(id);
-        let place = self.place(mark);
-        self.0[place] = (mark, task);
-    }
-
-    fn find(&self, tasks: &[TaskSpec], id: &TaskId) -> Option<u32> {
-        let mark = Self::mark(id);
-        let (of, task) = self.0[self.place(mark)];
-        (of == mark && tasks.get(task as usize).is_some_and(|spec| spec.id == *id)).then_some(task)
-    }
 }
 
 /// Dependencies up to which each is held against those before it.

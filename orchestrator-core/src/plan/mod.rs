@@ -8,6 +8,7 @@ mod cycle;
 mod error;
 mod kinds;
 mod links;
+mod near;
 mod nearest;
 mod parse;
 mod warning;
