@@ -401,7 +401,7 @@ impl Engine {
     #[must_use]
     pub fn next_wake(&self) -> Option<Timestamp> {
         let timer = self.index.timers.first().map(|(at, _)| *at);
-        let stop = self.index.hard_stops.first().map(|((at, _), _)| at);
+        let stop = self.index.hard_stops.first();
         let closed = self.pools.values().filter_map(|pool| pool.closed_until);
         let closed = closed.filter(|_| !is_on(Mutant::PoolOpensUnannounced));
         let timer = timer.filter(|_| !is_on(Mutant::WaitWithoutTimer));
@@ -529,7 +529,7 @@ impl Engine {
     #[must_use]
     pub fn settlement(&self, now: Timestamp) -> Option<Settlement> {
         let run = self.run.as_ref()?;
-        let counts = self.index.counts;
+        let counts = run.counts;
         if counts.leased + counts.stopping > 0 {
             return None;
         }
@@ -567,8 +567,7 @@ impl Engine {
     /// All tasks that could run if there were capacity, in order of their numbers. Looks at every
     /// task.
     fn ready(&self) -> Vec<u32> {
-        let all = (0_u32..).zip(self.table.all_hot());
-        all.filter(|(_, hot)| hot.is_ready()).map(|(number, _)| number).collect()
+        (0_u32..).take(self.table.len()).filter(|number| self.table.is_ready(*number)).collect()
     }
 
     /// Whether the passing of time alone may let something run.

@@ -18,9 +18,8 @@ impl Engine {
         for hot in self.table.all_hot() {
             *hot.kind().counter(&mut counts) += 1;
         }
-        if counts != self.index.counts || counts != run.counts {
-            let (index, run) = (self.index.counts, run.counts);
-            faults.push(format!("phases are {counts:?}, counted {index:?}, the run has {run:?}"));
+        if counts != run.counts {
+            faults.push(format!("phases are {counts:?}, counted {:?}", run.counts));
         }
         let tasks = || (0_u32..).take(self.table.len()).map(|number| self.table.view(number));
         let holds = || tasks().filter_map(|task| task.hold().copied());
@@ -69,12 +68,14 @@ impl Engine {
                 from.iter().filter(|from| test(**from as usize)).count()
             };
             let unmet = count(&|from| self.table.all_hot()[from].kind() != Kind::Done);
-            if unmet != hot.unmet as usize {
-                faults.push(format!("`{task}` waits for {unmet} tasks, counted {}", hot.unmet));
+            let counted = self.table.unmet(number);
+            if unmet != counted as usize {
+                faults.push(format!("`{task}` waits for {unmet} tasks, counted {counted}"));
             }
             let blocking = count(&|from| dead[from]);
-            if blocking != hot.dead as usize {
-                faults.push(format!("{blocking} tasks block `{task}`, counted {}", hot.dead));
+            let counted = self.table.dead(number);
+            if blocking != counted as usize {
+                faults.push(format!("{blocking} tasks block `{task}`, counted {counted}"));
             }
             blocked += u32::from(blocking > 0 && !hot.kind().is_settled());
             if matches!(hot.kind(), Kind::Leased | Kind::Stopping) && unmet > 0 {
@@ -102,7 +103,7 @@ impl Engine {
             }
         }
         let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
-            hot.is_ready() && self.index.wide.contains(&(hot.since(), *number))
+            self.table.is_ready(*number) && self.index.wide.contains(&(hot.since(), *number))
         });
         if wide.count() != self.index.wide.len() {
             faults.push(format!("{:?} need much and are not all ready", self.index.wide));
@@ -112,12 +113,13 @@ impl Engine {
             let is_queued = queued[number as usize] != NONE;
             let is_parked = self.index.locks.waits_in(number).is_some();
             let class = self.specs.class(number, hot);
+            let is_ready = self.table.is_ready(number);
             let is_overdrawn =
-                hot.is_ready() && class.is_some_and(|class| self.is_overdrawn(number, class));
+                is_ready && class.is_some_and(|class| self.is_overdrawn(number, class));
             if is_overdrawn != self.index.overdrawn.contains(&number) {
                 faults.push(format!("task {number} can pay, or cannot, and is taken otherwise"));
             }
-            let is_due = hot.is_ready() && !is_overdrawn;
+            let is_due = is_ready && !is_overdrawn;
             if is_due != (is_queued || is_parked) || (is_queued && is_parked) {
                 faults.push(format!("task {number} is ready or not, but queued otherwise"));
             }
@@ -127,7 +129,7 @@ impl Engine {
                 timers += usize::from(deferred.is_some_and(is_there));
             }
         }
-        let deferred = self.index.counts.deferred as usize;
+        let deferred = self.run.as_ref().map_or(0, |run| run.counts.deferred as usize);
         if timers != deferred || timers != self.index.timers.len() {
             let counted = self.index.timers.len();
             faults.push(format!("{deferred} tasks wait for a time, {timers} of {counted} timers"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::body::Body;
+use super::detail::Detail;
 use super::draft::{Draft, Happening, What};
 use super::specs::Specs;
 use super::table::{Saved, Table};
@@ -25,22 +26,30 @@ pub(super) struct Batch {
     /// Whether anything was.
     is_open: bool,
     expected: Seq,
-    commands: Vec<(CommandId, Answer)>,
+    ids: Vec<CommandId>,
+    /// What the commands of these ids get back.
+    answers: Vec<Answer>,
     /// There is one from the first command on; apart, so that it is lent to a decision by its address.
     draft: Option<Box<Draft>>,
     /// The dependencies of a plan whose event is about to be applied.
     pub(super) links: Option<Box<Links>>,
+    /// How tasks were before each change, the first one first.
+    tasks: Vec<Saved>,
+    /// The details that those had.
+    details: Vec<Arc<Detail>>,
+    /// How other things were. Tasks come back before them: where these change what is computed of
+    /// tasks, all of that is computed anew.
     undo: Vec<Undo>,
-    /// What the run added up to at the start.
-    sums: Option<Sums>,
+    /// What the run added up to at the start, if there was one.
+    sums: Sums,
+    had_run: bool,
     /// The whole run at the start, if more than its sums changed.
     run: Option<Option<Box<RunRecord>>>,
 }
 
-/// How something was before a change.
+/// How something that is no task was before a change.
 #[derive(Debug, Clone)]
 pub(super) enum Undo {
-    Task(u32, Saved),
     Pool(PoolName, Option<PoolRecord>),
     Owner(OwnerId, Option<Box<OwnerRecord>>),
     /// How many tasks there were.
@@ -52,7 +61,7 @@ pub(super) enum Undo {
 }
 
 /// What of a run changes with each event.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     last_at: Timestamp,
     last_token: FencingToken,
@@ -64,16 +73,16 @@ struct Sums {
 }
 
 impl Sums {
-    const fn of(run: &RunRecord) -> Self {
-        Self {
-            last_at: run.last_at,
-            last_token: run.last_token,
-            spent: run.spent,
-            reserved: run.reserved,
-            first_stage_failures: run.first_stage_failures,
-            passed_over: run.passed_over,
-            counts: run.counts,
-        }
+    /// Notes what a run adds up to.
+    const fn note(&mut self, run: &RunRecord) {
+        // One by one: as a whole it would be put together elsewhere first.
+        self.last_at = run.last_at;
+        self.last_token = run.last_token;
+        self.spent = run.spent;
+        self.reserved = run.reserved;
+        self.first_stage_failures = run.first_stage_failures;
+        self.passed_over = run.passed_over;
+        self.counts = run.counts;
     }
 
     const fn restore(self, run: &mut RunRecord) {
@@ -89,14 +98,16 @@ impl Sums {
 
 impl Batch {
     /// Whether anything was decided since the last commit.
+    #[inline]
     pub(super) const fn is_open(&self) -> bool {
         self.is_open
     }
 
     /// Notes how a task was before a change.
+    #[inline]
     pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
         if self.is_open {
-            self.undo.push(Undo::Task(task, table.save(task)));
+            self.tasks.push(table.save(task, &mut self.details));
         }
     }
 
@@ -112,16 +123,7 @@ impl Batch {
         self.undo.iter().rev().any(|change| matches!(change, Undo::Pruned(..)))
     }
 
-    pub(super) fn sums_change(&mut self, run: &RunRecord) {
-        if self.is_open && self.sums.is_none() {
-            self.sums = Some(Sums::of(run));
-        }
-    }
-
     pub(super) fn run_changes(&mut self, run: Option<&RunRecord>) {
-        if let Some(run) = run {
-            self.sums_change(run);
-        }
         if self.is_open && self.run.is_none() {
             self.run = Some(run.cloned().map(Box::new));
         }
@@ -142,45 +144,60 @@ impl Engine {
         id: &CommandId,
         command: &Command,
     ) -> Result<Answer, Refusal> {
-        if matches!(command, Command::Claim { .. }) {
+        if matches!(command, Command::Claim { .. }) && !self.index.locks.is_empty() {
             self.park(now);
         }
         let mut draft = self.batch.draft.take().unwrap_or_default();
+        let taken_on = self.take_on(&mut draft, now, id, command);
+        let answer = draft.answer;
+        self.batch.draft = Some(draft);
+        taken_on.map_or_else(|refusal| Err(*refusal), |()| Ok(answer))
+    }
+
+    /// Decides a command and applies what it adds to the draft of the batch.
+    fn take_on(
+        &mut self,
+        draft: &mut Draft,
+        now: Timestamp,
+        id: &CommandId,
+        command: &Command,
+    ) -> Result<(), Box<Refusal>> {
         let before = draft.lengths();
-        let answer = self.decide_into(&mut draft, now, command);
-        if answer.is_err() {
+        if let Err(refusal) = self.decide_into(draft, now, command) {
             draft.cut(before);
+            return Err(refusal);
         }
         if draft.lengths() == before {
-            self.batch.draft = Some(draft);
-            return answer;
-        }
-        if matches!(command, Command::AddPlan { .. } | Command::Edit { .. }) {
-            self.keep_content(&draft.events[before.0..], command);
+            return Ok(());
         }
         if !self.batch.is_open {
             self.batch.is_open = true;
             self.batch.expected = self.seq;
+            self.batch.had_run = self.run.is_some();
+            if let Some(run) = &self.run {
+                self.batch.sums.note(run);
+            }
         }
-        self.batch.links = draft.links.take();
-        for event in &draft.events[before.0..] {
-            self.happen(event);
+        if matches!(command, Command::AddPlan { .. } | Command::Edit { .. }) {
+            self.keep_content(draft, before.events, command);
+            self.batch.links = draft.links.take();
+        }
+        for event in &draft.events[before.events..] {
+            self.happen(draft, event);
         }
         if matches!(command, Command::Prune) {
             self.rank();
         }
-        self.batch.draft = Some(draft);
-        if let Ok(answer) = &answer {
-            self.batch.commands.push((id.clone(), *answer));
-        }
-        answer
+        self.batch.ids.push(id.clone());
+        self.batch.answers.push(draft.answer);
+        Ok(())
     }
 
     /// Keeps the plan or the edit that a command brings under the address that its event names.
-    fn keep_content(&mut self, events: &[Happening], command: &Command) {
-        for event in events {
-            let What::Other(kind) = &event.what else { continue };
-            match (&**kind, command) {
+    fn keep_content(&mut self, draft: &Draft, first: usize, command: &Command) {
+        for Happening { what, .. } in &draft.events[first..] {
+            let What::Other(place) = what else { continue };
+            match (draft.other(*place), command) {
                 (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
                     self.bodies.insert(hash.clone(), Body::Plan(Arc::clone(plan)));
                 }
@@ -197,11 +214,12 @@ impl Engine {
     pub fn batch(&self) -> Option<Commit> {
         let batch = self.batch.is_open.then_some(&self.batch)?;
         let draft = batch.draft.as_ref()?;
+        let commands = batch.ids.iter().cloned().zip(batch.answers.iter().copied());
         Some(Commit {
             expected: batch.expected,
-            commands: batch.commands.clone(),
-            events: draft.events.iter().map(|event| self.published(event)).collect(),
-            records: self.touched(&batch.undo),
+            commands: commands.collect(),
+            events: self.published(draft),
+            records: self.touched(batch),
             blobs: draft.blobs.clone(),
         })
     }
@@ -210,15 +228,18 @@ impl Engine {
     pub fn accept(&mut self) {
         let batch = &mut self.batch;
         batch.is_open = false;
-        batch.commands.clear();
+        batch.ids.clear();
+        batch.answers.clear();
         if let Some(draft) = &mut batch.draft {
-            draft.cut((0, 0));
+            draft.clear();
         }
         self.table.forget();
         if !is_on(Mutant::CommittedIsUndone) {
+            batch.tasks.clear();
+            batch.details.clear();
             batch.undo.clear();
         }
-        (batch.sums, batch.run) = (None, None);
+        batch.run = None;
     }
 
     /// Takes the present batch back: the engine is as it was before.
@@ -226,17 +247,10 @@ impl Engine {
         if !std::mem::take(&mut self.batch.is_open) {
             return;
         }
+        self.undo_tasks();
         let mut undo = std::mem::take(&mut self.batch.undo);
-        if is_on(Mutant::UndoneForwards) {
-            undo.reverse();
-        }
         for change in undo.drain(..).rev() {
             match change {
-                Undo::Task(number, saved) => {
-                    if !is_on(Mutant::RefusedCommitLeavesIndex) {
-                        self.restore_task(number, saved);
-                    }
-                }
                 Undo::Pool(name, record) => {
                     if !is_on(Mutant::PoolsNotUndone) {
                         self.pools.set(&name, record);
@@ -259,25 +273,38 @@ impl Engine {
         if let Some(run) = self.batch.run.take() {
             self.run = run.map(|run| *run);
         }
-        if let (Some(sums), Some(run)) = (self.batch.sums.take(), &mut self.run)
+        if let Some(run) = &mut self.run
+            && self.batch.had_run
             && !is_on(Mutant::SumsNotUndone)
         {
-            sums.restore(run);
+            self.batch.sums.restore(run);
         }
         self.seq = self.batch.expected;
         self.accept();
     }
 
+    fn undo_tasks(&mut self) {
+        let mut tasks = std::mem::take(&mut self.batch.tasks);
+        let mut details = std::mem::take(&mut self.batch.details);
+        if is_on(Mutant::UndoneForwards) {
+            tasks.reverse();
+        }
+        for saved in tasks.drain(..).rev() {
+            if !is_on(Mutant::RefusedCommitLeavesIndex) {
+                self.restore_task(&saved, &details);
+            }
+        }
+        details.clear();
+        (self.batch.tasks, self.batch.details) = (tasks, details);
+    }
+
     /// The present form of each record that was changed.
-    fn touched(&self, changes: &[Undo]) -> Records {
-        let mut tasks = BTreeSet::new();
+    fn touched(&self, batch: &Batch) -> Records {
+        let mut tasks: BTreeSet<u32> = batch.tasks.iter().map(|saved| saved.task).collect();
         let mut pools = BTreeSet::new();
         let mut owners = BTreeSet::new();
-        for change in changes {
+        for change in &batch.undo {
             match change {
-                Undo::Task(number, _) => {
-                    tasks.insert(*number);
-                }
                 Undo::Pool(name, _) => {
                     if !is_on(Mutant::PoolsNotKept) {
                         pools.insert(name);

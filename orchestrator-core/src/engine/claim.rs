@@ -1,25 +1,31 @@
 //! What runs next.
 
-use std::cmp::Reverse;
-use std::time::Duration;
-
 use super::Engine;
 use super::draft::{Draft, Granted, What};
 use super::index::Class;
 use super::kind::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::id::{CommandId, OwnerId, TaskId, TaskNo};
+use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::Restart;
-use crate::pipeline::StageSpec;
 use crate::record::{RunRecord, RunState};
 use crate::time::Timestamp;
 
-/// How long after its timeout a stage is ended whatever its holder does.
-const HARD_STOP_GRACE: Duration = Duration::from_secs(60);
+/// The order of what is ready in different classes, in one number: later stages, then the key, then
+/// the task's number.
+type Turn = u128;
 
-/// The order of what is ready in different classes: later stages, then the key, then the number.
-type Turn = (Reverse<u8>, u64, u32);
+#[inline]
+fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
+    u128::from(!stage) << 96 | u128::from(key) << 32 | u128::from(task)
+}
+
+/// The number of the task whose turn it is.
+#[inline]
+fn task_of(turn: Turn) -> u32 {
+    u32::try_from(turn & u128::from(u32::MAX)).unwrap_or(u32::MAX)
+}
 
 impl Engine {
     pub(super) fn decide_claim(
@@ -28,81 +34,107 @@ impl Engine {
         run: &RunRecord,
         owner: &OwnerId,
         only: Option<TaskNo>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<(), Box<Refusal>> {
         let is_driver = run.driver.as_ref() == Some(owner) || is_on(Mutant::AnyoneClaims);
         let Some(owner) = self.owners.find(owner).filter(|_| is_driver) else {
-            return Err(Refusal::NotDriver(owner.clone()));
+            return Err(Box::new(Refusal::NotDriver(owner.clone())));
         };
         let next = match only {
             Some(task) => self.grant_of(draft.now, run, task.0),
             None => self.next_grant(draft.now, run),
         };
-        let Some((number, stage)) = next else { return Ok(Answer::Nothing) };
-        let task = self.table.view(number);
+        draft.answer = Answer::Nothing;
+        let Some(number) = next else { return Ok(()) };
+        let hot = self.table.hot(number);
         let last = run.last_token;
-        let mut token = last.next().ok_or(Refusal::TokensUsedUp { last })?;
-        if is_on(Mutant::TokenUsedAgain) && task.hot().is_under_way() {
-            token = task.last_token();
+        let mut token = last.next().ok_or_else(|| Box::new(Refusal::TokensUsedUp { last }))?;
+        if is_on(Mutant::TokenUsedAgain) && hot.is_under_way() {
+            token = self.table.view(number).last_token();
         }
-        let early = is_on(Mutant::HardStopBeforeTimeout);
-        let timeout = if early { Duration::ZERO } else { stage.timeout };
-        let (stage_no, attempt) = (task.hot().stage(), task.attempt_of_grant());
-        let number = TaskNo(number);
-        draft.happens(What::Granted(Granted {
-            task: number,
-            stage: stage_no,
-            attempt,
-            token,
-            owner,
-            hard_stop: draft.now.after(timeout).after(HARD_STOP_GRACE),
-            // There is one, or the stage would not have been admitted.
-            reserved: self
-                .class(number.0)
-                .and_then(|class| self.reservation(run, class, number.0))
-                .unwrap_or_default(),
-        }));
-        Ok(Answer::Granted { task: number, stage: stage_no, attempt, token })
+        let (stage, attempt) = (hot.stage(), hot.attempt_of_grant());
+        let profile = self.specs.profile(number);
+        let hard_stop = Timestamp(draft.now.0.saturating_add(profile.span(stage)));
+        // There is one, or the stage would not have been admitted.
+        let class = profile.class(hot).and_then(|class| self.index.classes.get(class as usize));
+        let reserved = class.and_then(|class| self.reservation(run, class, number));
+        let (task, reserved) = (TaskNo(number), reserved.unwrap_or_default());
+        let grant = Granted { task, stage, attempt, token, owner, hard_stop, reserved };
+        draft.happens(What::Granted(grant));
+        draft.answer = Answer::Granted { task, stage, attempt, token };
+        Ok(())
     }
 
     /// The stage that a claim would be given: the first in order that fits.
     ///
     /// What does not fit is passed over, so that nothing waits behind it. Tasks whose wait is over
     /// count, whether or not a tick has said so.
-    pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<(u32, &StageSpec)> {
+    #[inline]
+    pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let goes_on =
             is_on(Mutant::PausedRunGrants) && matches!(run.state, RunState::Paused { .. });
         if run.state != RunState::Active && !goes_on {
             return None;
         }
-        let kept_for = self.kept_for(now, run);
-        if let Some(task) = kept_for.filter(|task| self.could_run(now, run, *task)) {
-            let profile = self.specs.profile(task);
-            return Some((task, profile.pipeline.stage(self.table.hot(task).stage())?));
+        match run.passed_over.and_then(|_| self.kept_for(now, run)) {
+            Some(other) => self.first_beside(now, run, other),
+            None => self.first_of_all(now, run),
+        }
+    }
+
+    /// The first task that fits, as long as nothing is kept for another one.
+    fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
+        let mut first: Option<Turn> = None;
+        for class in &self.index.classes {
+            if class.ready.is_empty() {
+                continue;
+            }
+            if self.has_capacity(now, run, class) {
+                let free = self.index.locks.is_empty();
+                let task = if free { class.ready.first() } else { self.first_with_scope(class) };
+                first = earlier(first, task.map(|task| turn(class.stage, task)));
+            } else if is_on(Mutant::FirstThatDoesNotFitStopsAll) {
+                return None;
+            }
+        }
+        if !self.index.timers.is_empty() {
+            first = self.or_due(now, run, first, None);
+        }
+        first.map(task_of)
+    }
+
+    /// The first task that fits and leaves what is kept for another one, or that one itself.
+    #[inline(never)]
+    fn first_beside(&self, now: Timestamp, run: &RunRecord, other: u32) -> Option<u32> {
+        if self.could_run(now, run, other) {
+            return Some(other);
         }
         let mut first: Option<Turn> = None;
         for (number, class) in (0_u32..).zip(&self.index.classes) {
-            if is_on(Mutant::FirstThatDoesNotFitStopsAll)
-                && !class.ready.is_empty()
-                && !self.has_capacity(now, run, class)
-            {
+            if self.has_capacity(now, run, class) {
+                let task = self.first_of(number, class, other);
+                first = earlier(first, task.map(|task| turn(class.stage, task)));
+            } else if is_on(Mutant::FirstThatDoesNotFitStopsAll) && !class.ready.is_empty() {
                 return None;
             }
-            let is_idle = class.ready.is_empty() && kept_for.is_none();
-            if !is_idle && self.has_capacity(now, run, class) {
-                let task = self.first_of(number, class, kept_for);
-                first = earlier(first, task.map(|(key, task)| (Reverse(class.stage), key, task)));
-            }
         }
-        for number in self.due(now) {
-            first = earlier(first, self.due_turn(now, run, number, kept_for));
-        }
-        let (_, _, number) = first?;
-        let stage = self.specs.profile(number).pipeline.stage(self.table.hot(number).stage())?;
-        Some((number, stage))
+        self.or_due(now, run, first, Some(other)).map(task_of)
+    }
+
+    /// This, or a task whose wait is over, where that comes before it.
+    #[inline(never)]
+    fn or_due(
+        &self,
+        now: Timestamp,
+        run: &RunRecord,
+        first: Option<Turn>,
+        kept_for: Option<u32>,
+    ) -> Option<Turn> {
+        let due = self.due(now).map(|number| self.due_turn(now, run, number, kept_for));
+        due.fold(first, earlier)
     }
 
     /// The stage of this task, if it can run now.
-    fn grant_of(&self, now: Timestamp, run: &RunRecord, task: u32) -> Option<(u32, &StageSpec)> {
+    fn grant_of(&self, now: Timestamp, run: &RunRecord, task: u32) -> Option<u32> {
         let hot = self.table.hot(task);
         let waits = self.table.view(task).detail().deferred.is_some_and(|(until, _)| until > now);
         let is_open = matches!(hot.kind(), Kind::Open | Kind::Deferred) && !waits;
@@ -111,7 +143,7 @@ impl Engine {
         }
         let kept_for = self.kept_for(now, run);
         self.due_turn(now, run, task, kept_for.filter(|other| *other != task))?;
-        Some((task, self.specs.profile(task).pipeline.stage(hot.stage())?))
+        Some(task)
     }
 
     /// What claims would take now, one after the other, until nothing more can run or there are so
@@ -135,14 +167,15 @@ impl Engine {
     }
 
     /// The first task of a class that nothing keeps from its scope.
-    fn first_of(&self, number: u32, class: &Class, kept_for: Option<u32>) -> Option<(u64, u32)> {
-        let Some(other) = kept_for else {
-            let first = class.ready.first()?;
-            if self.has_scope(first.1) {
-                return Some(first);
-            }
-            return class.ready.in_order().find(|(_, task)| self.has_scope(*task));
-        };
+    #[inline(never)]
+    fn first_with_scope(&self, class: &Class) -> Option<(u64, u32)> {
+        let first = class.ready.first().filter(|(_, task)| self.has_scope(*task));
+        first.or_else(|| class.ready.in_order().find(|(_, task)| self.has_scope(*task)))
+    }
+
+    /// The first task of a class that nothing keeps from its scope, and that leaves what is kept for
+    /// another one.
+    fn first_of(&self, number: u32, class: &Class, other: u32) -> Option<(u64, u32)> {
         if self.has_scope(other) && self.takes_permits(class, other) {
             // None fits, but perhaps that one, which comes first of all then.
             return None;
@@ -157,14 +190,14 @@ impl Engine {
     /// Whether the task is ready and has all that it needs.
     fn could_run(&self, now: Timestamp, run: &RunRecord, number: u32) -> bool {
         let fits = |class| self.has_capacity(now, run, class) && self.has_scope(number);
-        self.table.hot(number).is_ready() && self.class(number).is_some_and(fits)
+        self.table.is_ready(number) && self.class(number).is_some_and(fits)
     }
 
     /// Moves aside what something keeps from its scope, so that no claim looks at it again before
     /// that is gone. This changes nothing that is decided.
     pub(super) fn park(&mut self, now: Timestamp) {
         let Some(run) = &self.run else { return };
-        if self.index.locks.is_empty() || run.state != RunState::Active {
+        if run.state != RunState::Active {
             return;
         }
         for number in 0..self.index.classes.len() {
@@ -194,17 +227,17 @@ impl Engine {
         number: u32,
         kept_for: Option<u32>,
     ) -> Option<Turn> {
-        let hot = self.table.hot(number);
         let class = self.class(number)?;
         let is_affordable = || self.reservation(run, class, number).is_some();
-        let fits = hot.unmet == 0
+        let fits = self.table.unmet(number) == 0
             && is_affordable()
             && self.has_capacity(now, run, class)
             && self.has_scope(number)
             && kept_for.is_none_or(|other| !self.is_kept_from(number, class, other));
-        fits.then(|| (Reverse(class.stage), self.index.key(&self.table, number), number))
+        fits.then(|| turn(class.stage, (self.index.key(&self.table, number), number)))
     }
 
+    #[inline]
     pub(super) fn class(&self, number: u32) -> Option<&Class> {
         let class = self.specs.class(number, self.table.hot(number))?;
         self.index.classes.get(class as usize)
@@ -212,19 +245,26 @@ impl Engine {
 
     /// Whether every pool has the permits, and is open, the budgets cover the stage, and it is not
     /// held back.
+    #[inline]
     fn has_capacity(&self, now: Timestamp, run: &RunRecord, class: &Class) -> bool {
-        let has_permits = class.needs.iter().all(|(number, permits)| {
-            self.pools.get(*number).is_some_and(|pool| {
-                let used = self.index.in_use(*number);
-                let open = pool.closed_until.is_none_or(|until| until <= now)
-                    || is_on(Mutant::ClosedPoolGrants);
-                open && used.checked_add(*permits).is_some_and(|sum| sum <= pool.limit)
-            })
-        });
-        has_permits && !self.is_held_back(run, class) && self.allowance(run, class).is_some()
+        for (number, permits) in &class.needs {
+            let Some(pool) = self.pools.get(*number) else { return false };
+            let used = self.index.in_use(*number).checked_add(*permits);
+            if used.is_none_or(|used| used > pool.limit) {
+                return false;
+            }
+            if pool.closed_until.is_some_and(|until| until > now)
+                && !is_on(Mutant::ClosedPoolGrants)
+            {
+                return false;
+            }
+        }
+        !(class.is_fresh && self.is_held_back(run, class))
+            && (class.cap == Usd::ZERO || self.allowance(run, class).is_some())
     }
 
     /// Whether the task has its scope, or could have it.
+    #[inline]
     pub(super) fn has_scope(&self, number: u32) -> bool {
         let own = self.table.hot(number).holds_scope() && !is_on(Mutant::BlockedByItself);
         own || self.index.locks.obstacle(number).is_none()
@@ -263,6 +303,7 @@ impl Engine {
     }
 }
 
+#[inline]
 fn earlier(one: Option<Turn>, other: Option<Turn>) -> Option<Turn> {
     match (one, other) {
         (Some(one), Some(other)) if is_on(Mutant::NewestFirst) => Some(one.max(other)),

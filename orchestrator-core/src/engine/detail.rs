@@ -1,7 +1,5 @@
 //! What most tasks do not have: what became of those that met trouble, or made something.
 
-use std::sync::LazyLock;
-
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId};
 use crate::money::Usd;
 use crate::outcome::{Candidate, MergeIntent};
@@ -52,4 +50,23 @@ impl Detail {
 }
 
 /// A task that has nothing unusual has this.
-pub(super) static PLAIN: LazyLock<Detail> = LazyLock::new(Detail::default);
+pub(super) static PLAIN: Detail = Detail {
+    deferred: None,
+    merged: None,
+    escalation: None,
+    rejections: 0,
+    rounds: Vec::new(),
+    interruptions: 0,
+    deferrals: 0,
+    extra: Extra { retries: 0, dispatches: 0, deferrals: 0 },
+    feedback: Vec::new(),
+    signature: None,
+    session: None,
+    candidate: None,
+    intent: None,
+    content: None,
+    settled: Usd::ZERO,
+    unheard: Vec::new(),
+    refused: None,
+    old_workspace: None,
+};

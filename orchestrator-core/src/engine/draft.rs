@@ -1,6 +1,7 @@
 //! A decision while it is being made: what it causes is added to a buffer that is used again.
 
 use super::Engine;
+use crate::command::Answer;
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, ChangeId, FencingToken, SessionId, TaskNo};
 use crate::money::Usd;
@@ -8,19 +9,21 @@ use crate::outcome::{Candidate, TEXT_BYTES_MAX, head_and_tail};
 use crate::plan::Links;
 use crate::time::Timestamp;
 
-/// An event inside the engine: with numbers for names.
-#[derive(Debug, Clone)]
+/// An event inside the engine: with numbers for names, and small. What it says beyond that lies in
+/// the draft that it is of.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Happening {
     pub(super) at: Timestamp,
     pub(super) what: What,
 }
 
 /// What happens. Grants and what passes are most of it: they have a small form of their own here.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) enum What {
     Granted(Granted),
     Passed(Passed),
-    Other(Box<EventKind<TaskNo>>),
+    /// The place of the event among the others.
+    Other(usize),
 }
 
 /// [`EventKind::Granted`], with the number of its owner.
@@ -36,50 +39,98 @@ pub(super) struct Granted {
 }
 
 /// [`EventKind::Passed`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Passed {
     pub(super) task: TaskNo,
     pub(super) token: FencingToken,
     pub(super) cost: Usd,
-    /// What most stages do not make.
-    pub(super) made: Option<Box<Made>>,
+    /// The place of what it made, which most stages do not.
+    made: Option<u32>,
 }
 
 /// What a stage that passed made.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Made {
     pub(super) candidate: Option<Candidate>,
     pub(super) merged: Option<ChangeId>,
     pub(super) session: Option<SessionId>,
 }
 
-impl Made {
-    /// This, unless it is nothing.
-    fn some(self) -> Option<Box<Self>> {
-        let is_some = self.candidate.is_some() || self.merged.is_some() || self.session.is_some();
-        is_some.then(|| Box::new(self))
-    }
-}
-
 /// What commands cause.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Draft {
+    /// What the last command gets back.
+    pub(super) answer: Answer,
     /// The time of what is added next.
     pub(super) now: Timestamp,
     pub(super) events: Vec<Happening>,
+    others: Vec<EventKind<TaskNo>>,
+    made: Vec<Made>,
     pub(super) blobs: Vec<Vec<u8>>,
     /// The dependencies of the plan that is added.
     pub(super) links: Option<Box<Links>>,
 }
 
+/// How much there is in a draft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Lengths {
+    pub(super) events: usize,
+    others: usize,
+    made: usize,
+    blobs: usize,
+}
+
+impl Default for Draft {
+    fn default() -> Self {
+        Self {
+            answer: Answer::Done,
+            now: Timestamp(0),
+            events: Vec::new(),
+            others: Vec::new(),
+            made: Vec::new(),
+            blobs: Vec::new(),
+            links: None,
+        }
+    }
+}
+
 impl Draft {
     pub(super) fn push(&mut self, kind: EventKind<TaskNo>) {
-        self.happens(What::Other(Box::new(kind)));
+        self.others.push(kind);
+        self.happens(What::Other(self.others.len() - 1));
     }
 
     #[inline]
     pub(super) fn happens(&mut self, what: What) {
         self.events.push(Happening { at: self.now, what });
+    }
+
+    /// A stage passed, and may have made something.
+    #[inline]
+    pub(super) fn passed(
+        &mut self,
+        task: TaskNo,
+        token: FencingToken,
+        cost: Usd,
+        made: Option<Made>,
+    ) {
+        let made = made.map(|made| {
+            self.made.push(made);
+            u32::try_from(self.made.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.happens(What::Passed(Passed { task, token, cost, made }));
+    }
+
+    /// What a stage that passed made, if it did.
+    #[inline]
+    pub(super) fn made(&self, passed: &Passed) -> Option<&Made> {
+        self.made.get(passed.made? as usize)
+    }
+
+    /// The event of this place among those that have no form of their own.
+    #[inline]
+    pub(super) fn other(&self, place: usize) -> &EventKind<TaskNo> {
+        &self.others[place]
     }
 
     /// Adds a text, cut to what is kept of one, and gives its address.
@@ -90,55 +141,71 @@ impl Draft {
         hash
     }
 
-    /// Takes back what was added since these lengths.
-    pub(super) fn cut(&mut self, (events, blobs): (usize, usize)) {
-        self.events.truncate(events);
-        self.blobs.truncate(blobs);
+    /// Takes back all of it.
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.others.clear();
+        self.made.clear();
+        self.blobs.clear();
     }
 
-    pub(super) const fn lengths(&self) -> (usize, usize) {
-        (self.events.len(), self.blobs.len())
+    /// Takes back what was added since it was so long.
+    pub(super) fn cut(&mut self, to: Lengths) {
+        self.events.truncate(to.events);
+        self.others.truncate(to.others);
+        self.made.truncate(to.made);
+        self.blobs.truncate(to.blobs);
+    }
+
+    #[inline]
+    pub(super) const fn lengths(&self) -> Lengths {
+        Lengths {
+            events: self.events.len(),
+            others: self.others.len(),
+            made: self.made.len(),
+            blobs: self.blobs.len(),
+        }
     }
 }
 
 impl Engine {
-    /// The event as a log has it.
-    pub(super) fn published(&self, happening: &Happening) -> Event {
+    /// The events of a draft as a log has them.
+    pub(super) fn published(&self, draft: &Draft) -> Vec<Event> {
         let name = |task: TaskNo| self.specs.id(task.0).clone();
-        let kind = match happening.what.clone() {
+        let kind = |what: What| match what {
             What::Granted(Granted { task, stage, attempt, token, owner, hard_stop, reserved }) => {
                 let (task, owner) = (name(task), self.owners.name(owner).clone());
                 EventKind::Granted { task, stage, attempt, token, owner, hard_stop, reserved }
             }
-            What::Passed(Passed { task, token, cost, made }) => {
-                let nothing = Made { candidate: None, merged: None, session: None };
-                let Made { candidate, merged, session } = made.map_or(nothing, |made| *made);
+            What::Passed(passed) => {
+                let Passed { task, token, cost, .. } = passed;
+                let made = draft.made(&passed).cloned().unwrap_or_default();
+                let Made { candidate, merged, session } = made;
                 EventKind::Passed { task: name(task), token, cost, candidate, merged, session }
             }
-            What::Other(kind) => kind.named(name),
+            What::Other(place) => draft.other(place).clone().named(name),
         };
-        Event { at: happening.at, kind }
+        let event = |event: &Happening| Event { at: event.at, kind: kind(event.what) };
+        draft.events.iter().map(event).collect()
     }
 
     /// An event of a log as it is inside.
-    pub(super) fn taken_in(&mut self, event: &Event) -> Happening {
+    pub(super) fn taken_in(&mut self, event: &Event) -> Draft {
         /// The number of a task that the run does not have.
         const UNKNOWN: TaskNo = TaskNo(u32::MAX);
+        let mut draft = Draft { now: event.at, ..Draft::default() };
         let number = |id| self.specs.number(&id).map_or(UNKNOWN, TaskNo);
         let kind = event.kind.clone().named(number);
-        let what =
-            if let EventKind::Granted { task, stage, attempt, token, owner, hard_stop, reserved } =
-                kind
-            {
-                let owner = self.owners.number(&owner);
-                What::Granted(Granted { task, stage, attempt, token, owner, hard_stop, reserved })
-            } else if let EventKind::Passed { task, token, cost, candidate, merged, session } = kind
-            {
-                let made = Made { candidate, merged, session }.some();
-                What::Passed(Passed { task, token, cost, made })
-            } else {
-                What::Other(Box::new(kind))
-            };
-        Happening { at: event.at, what }
+        if let EventKind::Granted { task, stage, attempt, token, owner, hard_stop, reserved } = kind
+        {
+            let owner = self.owners.number(&owner);
+            let grant = Granted { task, stage, attempt, token, owner, hard_stop, reserved };
+            draft.happens(What::Granted(grant));
+        } else if let EventKind::Passed { task, token, cost, candidate, merged, session } = kind {
+            draft.passed(task, token, cost, Some(Made { candidate, merged, session }));
+        } else {
+            draft.push(kind);
+        }
+        draft
     }
 }

@@ -2,13 +2,16 @@
 //! the neighbours in step. What each event about a task changes in it is in `steps`, how tasks come
 //! and go in `growth`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
 use super::batch::Undo;
 use super::body::Body;
-use super::draft::{Happening, What};
+use super::detail::Detail;
+use super::draft::{Draft, Happening, What};
 use super::growth::LIMIT_DEFAULT;
+use super::specs::Profile;
 use super::table::{Row, Saved};
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
@@ -25,8 +28,10 @@ impl Engine {
     /// An event that does not fit the state (which only a damaged log holds) changes as much as
     /// makes sense; [`Engine::audit`] tells.
     pub fn evolve(&mut self, event: &Event) {
-        let happening = self.taken_in(event);
-        self.happen(&happening);
+        let draft = self.taken_in(event);
+        for event in &draft.events {
+            self.happen(&draft, event);
+        }
         if matches!(event.kind, EventKind::PlanPruned { .. }) {
             self.rank();
         }
@@ -35,17 +40,14 @@ impl Engine {
         }
     }
 
-    pub(super) fn happen(&mut self, event: &Happening) {
+    /// Applies an event of a draft.
+    pub(super) fn happen(&mut self, draft: &Draft, event: &Happening) {
         match &event.what {
             What::Granted(grant) => self.apply_grant(event.at, grant),
-            What::Passed(passed) => self.apply_passed(event.at, passed),
-            What::Other(kind) => self.apply(event.at, kind),
+            What::Passed(passed) => self.apply_passed(event.at, passed, draft.made(passed)),
+            What::Other(place) => self.apply(event.at, draft.other(*place)),
         }
-        let counts = self.index.counts;
-        self.change_sums(|run| {
-            run.last_at = run.last_at.max(event.at);
-            run.counts = counts;
-        });
+        self.change_sums(|run| run.last_at = run.last_at.max(event.at));
         self.seq = self.seq.plus(1);
     }
 
@@ -164,33 +166,28 @@ impl Engine {
         });
     }
 
+    #[inline]
     pub(super) const fn has(&self, task: TaskNo) -> bool {
         (task.0 as usize) < self.table.len()
     }
 
     /// Changes a task and notes when its phase began; brings all that is computed in step.
+    #[inline(always)]
     pub(super) fn change(
         &mut self,
         task: TaskNo,
         at: Timestamp,
-        change: impl FnOnce(&mut Row<'_>, &Context),
+        change: impl FnOnce(&mut Row<'_>, &Context<'_>),
     ) {
         if !self.has(task) {
             return;
         }
         let number = task.0;
-        let (profile, stage) = (self.specs.profile(number), self.table.hot(number).stage());
-        let cx = Context {
-            has_scope: self.index.locks.has_scope(number),
-            stages: profile.classes.len(),
-            makes: profile.makes(stage),
-            makes_more: profile.makes_more(stage),
-            back: profile.back(stage),
-            has_rounds: profile.has_rounds(stage),
-        };
         self.batch.task_changes(&self.table, number);
         let before = *self.table.hot(number);
-        self.unlink(number);
+        self.unlink(number, &before);
+        let (profile, stage) = (self.specs.profile(number), before.stage());
+        let cx = Context { profile, stage, has_scope: self.index.locks.has_scope(number) };
         let mut row = self.table.row(number);
         change(&mut row, &cx);
         row.set_since(at);
@@ -198,11 +195,11 @@ impl Engine {
     }
 
     /// Makes a task what it was.
-    pub(super) fn restore_task(&mut self, number: u32, saved: Saved) {
-        let before = *self.table.hot(number);
-        self.unlink(number);
-        self.table.restore(number, saved);
-        self.changed(number, &before);
+    pub(super) fn restore_task(&mut self, saved: &Saved, details: &[Arc<Detail>]) {
+        let before = *self.table.hot(saved.task);
+        self.unlink(saved.task, &before);
+        self.table.restore(saved, details);
+        self.changed(saved.task, &before);
     }
 
     /// Changes a task within its phase.
@@ -213,9 +210,9 @@ impl Engine {
         self.batch.task_changes(&self.table, task.0);
         // What it has spent may decide whether it can run.
         let before = *self.table.hot(task.0);
-        let is_queued = before.is_ready() && self.specs.budget(task.0).is_some();
+        let is_queued = self.table.is_ready(task.0) && self.specs.budget(task.0).is_some();
         if is_queued {
-            self.unlink(task.0);
+            self.unlink(task.0, &before);
         }
         change(&mut self.table.row(task.0));
         if is_queued {
@@ -224,9 +221,9 @@ impl Engine {
     }
 
     /// Changes what the run adds up.
+    #[inline]
     pub(super) fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
         if let Some(run) = &mut self.run {
-            self.batch.sums_change(run);
             change(run);
         }
     }
@@ -256,15 +253,37 @@ impl Engine {
 }
 
 /// What a change of a task may depend on beside its state.
-pub(super) struct Context {
+pub(super) struct Context<'a> {
+    profile: &'a Profile,
+    /// The stage that it was at.
+    stage: u8,
     pub(super) has_scope: bool,
-    pub(super) stages: usize,
-    /// Whether its stage makes a change, and whether a later one makes another.
-    pub(super) makes: bool,
-    pub(super) makes_more: bool,
-    /// Where a rejection by its stage goes, and whether those are counted.
-    pub(super) back: u8,
-    pub(super) has_rounds: bool,
+}
+
+impl Context<'_> {
+    pub(super) const fn stages(&self) -> usize {
+        self.profile.classes.len()
+    }
+
+    /// Whether its stage makes a change.
+    pub(super) const fn makes(&self) -> bool {
+        self.profile.makes(self.stage)
+    }
+
+    /// Whether a later stage makes another change.
+    pub(super) const fn makes_more(&self) -> bool {
+        self.profile.makes_more(self.stage)
+    }
+
+    /// Where a rejection by its stage goes.
+    pub(super) fn back(&self) -> u8 {
+        self.profile.back(self.stage)
+    }
+
+    /// Whether rejections by its stage are counted.
+    pub(super) const fn has_rounds(&self) -> bool {
+        self.profile.has_rounds(self.stage)
+    }
 }
 
 /// A run that was over may have something to do again, or may be over in another way.

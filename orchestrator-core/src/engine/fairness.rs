@@ -12,11 +12,17 @@ const LOOKED_AT_MAX: usize = 16;
 
 impl Engine {
     /// Counts a grant against the task that has waited for longest, if it took something from it.
+    #[inline]
     pub(super) fn note_passed_over(&mut self, granted: u32, had_scope: bool) {
-        let Some(run) = &self.run else { return };
-        if self.index.wide.is_empty() && run.passed_over.is_none() {
-            return;
+        if let Some(run) = &self.run
+            && !(self.index.wide.is_empty() && run.passed_over.is_none())
+        {
+            self.count_passed_over(granted, had_scope);
         }
+    }
+
+    fn count_passed_over(&mut self, granted: u32, had_scope: bool) {
+        let Some(run) = &self.run else { return };
         let mut counted = run.passed_over.filter(|counted| self.is_wide_and_ready(counted.task));
         if counted.is_none() {
             let mut waiting = self.index.wide.iter().take(LOOKED_AT_MAX).map(|(_, task)| *task);
@@ -53,6 +59,7 @@ impl Engine {
     }
 
     /// The task that what it needs is kept for, if there is one that only others keep from it.
+    #[inline(never)]
     pub(super) fn kept_for(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let counted =
             run.passed_over.filter(|counted| counted.times >= run.rules.passed_over_max)?;

@@ -23,6 +23,7 @@ pub(super) struct Heap<K> {
 const CHILDREN: usize = 4;
 
 /// Whether an entry comes before another one; without a branch, since nobody can foretell it.
+#[inline]
 fn is_before<K: Ord + Copy>(one: (K, u32), other: (K, u32)) -> bool {
     (one.0 < other.0) | ((one.0 == other.0) & (one.1 < other.1))
 }
@@ -39,16 +40,25 @@ impl<K> Default for Heap<K> {
 }
 
 impl<K: Ord + Copy> Heap<K> {
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.row.is_empty()
     }
 
     /// What comes first.
+    #[inline]
     pub(super) fn first(&self) -> Option<(K, u32)> {
-        match (self.entries.first(), self.row.front()) {
-            (Some(one), Some(two)) => Some(*one.min(two)),
-            (one, two) => one.or(two).copied(),
-        }
+        let (key, id) = match (self.entries.first(), self.row.front()) {
+            (Some(one), Some(two)) => {
+                if is_before(*two, *one) {
+                    two
+                } else {
+                    one
+                }
+            }
+            (one, two) => one.or(two)?,
+        };
+        Some((*key, *id))
     }
 
     /// All of it with its places, in no order.
@@ -65,6 +75,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Puts an id in; `placed` is told each place that changes.
+    #[inline]
     pub(super) fn insert(&mut self, key: K, id: u32, placed: &mut impl FnMut(u32, u32)) {
         if self.row.back().is_none_or(|last| *last < (key, id)) {
             // A place fits: ids are u32, and each is in a heap once.
@@ -78,6 +89,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Takes out what is at this place.
+    #[inline]
     pub(super) fn remove(&mut self, place: u32, placed: &mut impl FnMut(u32, u32)) {
         if place & IN_ROW != 0 {
             self.remove_from_row(place, placed);
@@ -104,15 +116,28 @@ impl<K: Ord + Copy> Heap<K> {
         Some(first)
     }
 
+    #[inline]
     const fn place_in_row(&self, at: u32) -> u32 {
         self.gone.wrapping_add(at) | IN_ROW
     }
 
+    #[inline]
     fn remove_from_row(&mut self, place: u32, placed: &mut impl FnMut(u32, u32)) {
         let at = place.wrapping_sub(self.gone) & !IN_ROW;
-        let Some(entry) = self.row.get_mut(at as usize) else { return };
-        entry.1 = HOLE;
-        self.holes += 1;
+        if at == 0 {
+            self.row.pop_front();
+            self.gone = self.gone.wrapping_add(1);
+        } else if let Some(entry) = self.row.get_mut(at as usize) {
+            entry.1 = HOLE;
+            self.holes += 1;
+        }
+        if self.holes > 0 {
+            self.close_holes(placed);
+        }
+    }
+
+    /// Takes holes away from both ends of the row, and all of them when they are most of it.
+    fn close_holes(&mut self, placed: &mut impl FnMut(u32, u32)) {
         while self.row.front().is_some_and(|(_, id)| *id == HOLE) {
             self.row.pop_front();
             self.gone = self.gone.wrapping_add(1);
@@ -132,6 +157,7 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
+    #[inline]
     fn rise(&mut self, mut place: usize, placed: &mut impl FnMut(u32, u32)) {
         let entry = self.entries[place];
         while place > 0 {
@@ -171,6 +197,7 @@ impl<K: Ord + Copy> Heap<K> {
         place
     }
 
+    #[inline]
     fn put(&mut self, place: usize, entry: (K, u32), placed: &mut impl FnMut(u32, u32)) {
         self.entries[place] = entry;
         // A place fits: ids are u32, and each is in a heap once.

@@ -1,24 +1,21 @@
 //! What the engine computes from its records, kept up to date so that no question scans all tasks.
 //!
-//! [`Engine::unlink`] and [`Engine::link`] are the only two places that change it for a task's
-//! phase, so that it is a function of the records at all times: undoing a change is linking the old
-//! record again.
+//! What a change of a task means for it is in `places`, what it means for others in `neighbours`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-use super::Engine;
 use super::heap::Heap;
-use super::kind::Kind;
+use super::leases::HardStops;
 use super::locks::Locks;
 use super::registry::Registry;
 use super::slab::NONE;
-use super::table::{Hot, Table};
-use crate::id::{FencingToken, PoolName};
+use super::table::Table;
+use crate::id::PoolName;
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::Pipeline;
-use crate::record::{Counts, PoolRecord};
+use crate::record::PoolRecord;
 use crate::time::Timestamp;
 
 /// Tasks at the same stage that need the same: what holds one for want of capacity holds all.
@@ -67,14 +64,10 @@ pub(super) struct Index {
     pub(super) overdrawn: BTreeSet<u32>,
     /// When the waits of deferred tasks end.
     pub(super) timers: BTreeSet<(Timestamp, u32)>,
-    /// When live leases, by their number in the table, end at the latest; of those that end together
-    /// the older one comes first.
-    pub(super) hard_stops: Heap<(Timestamp, FencingToken)>,
+    pub(super) hard_stops: HardStops,
     /// Tasks whose lease is being stopped.
     pub(super) stopping: BTreeSet<u32>,
     pub(super) locks: Locks,
-    /// How many tasks are in which phase.
-    pub(super) counts: Counts,
     /// How many unfinished tasks can never run as things are.
     pub(super) blocked: u32,
     /// For each task its place among all by priority and rank; a lower one goes first.
@@ -84,10 +77,11 @@ pub(super) struct Index {
     /// Lists that a task of a class stood for before the present change.
     stood: Vec<(u32, u32)>,
     /// Lists that became free with the present change.
-    freed: Vec<u32>,
+    pub(super) freed: Vec<u32>,
 }
 
 /// The order of what is ready at one stage: priority and rank, then age in steps of about a second.
+#[inline]
 fn key(order: u32, since: Timestamp) -> u64 {
     let age = u32::try_from(since.0 >> 10).unwrap_or(u32::MAX);
     u64::from(order) << 32 | u64::from(age)
@@ -124,21 +118,25 @@ impl Index {
     }
 
     /// Permits of a pool in use.
+    #[inline]
     pub(super) fn in_use(&self, pool: u32) -> u32 {
-        self.used(pool).permits
+        self.used.get(pool as usize).map_or(0, |used| used.permits)
     }
 
     /// What is taken of a pool.
+    #[inline]
     pub(super) fn used(&self, pool: u32) -> Used {
         self.used.get(pool as usize).copied().unwrap_or_default()
     }
 
+    #[inline]
     pub(super) fn key(&self, table: &Table, task: u32) -> u64 {
         let order = self.order.get(task as usize).copied().unwrap_or(0);
         key(order, table.hot(task).since())
     }
 
     /// Whether others may take from the task what it needs, one part after the other.
+    #[inline]
     fn is_wide(&self, table: &Table, class: u32, task: u32) -> bool {
         self.classes[class as usize].is_wide
             || (!self.locks.is_empty()
@@ -147,7 +145,8 @@ impl Index {
     }
 
     /// Puts a task among what is ready.
-    fn enter(&mut self, table: &mut Table, class: u32, task: u32) {
+    #[inline]
+    pub(super) fn enter(&mut self, table: &mut Table, class: u32, task: u32) {
         if self.is_wide(table, class, task) {
             self.wide.insert((table.hot(task).since(), task));
         }
@@ -156,18 +155,24 @@ impl Index {
     }
 
     /// Takes a task out of what is ready, or from where it is parked.
-    fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
+    #[inline]
+    pub(super) fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
         if !self.overdrawn.is_empty() && self.overdrawn.remove(&task) {
             return;
         }
         if self.is_wide(table, class, task) {
             self.wide.remove(&(table.hot(task).since(), task));
         }
-        let place = table.hot(task).slot;
         if self.locks.is_empty() {
+            let place = table.hot(task).slot;
             self.classes[class as usize].ready.remove(place, &mut table.placer());
-            return;
+        } else {
+            self.leave_locks(table, class, task);
         }
+    }
+
+    fn leave_locks(&mut self, table: &mut Table, class: u32, task: u32) {
+        let place = table.hot(task).slot;
         if self.locks.waits_in(task).is_some() {
             self.locks.unpark(task, class, place, &mut table.placer());
             return;
@@ -179,14 +184,15 @@ impl Index {
 
     /// Lets others stand where tasks stood that are gone from what is ready: at the end of a change,
     /// when it is known whether they took what the others wait for.
-    fn replace_stood(&mut self, table: &mut Table) {
+    #[inline]
+    pub(super) fn replace_stood(&mut self, table: &mut Table) {
         while let Some((list, class)) = self.stood.pop() {
             self.promote(table, list, class);
         }
     }
 
     /// Lets a task that waits in a list stand for its class there, if the list is free.
-    fn promote(&mut self, table: &mut Table, list: u32, class: u32) {
+    pub(super) fn promote(&mut self, table: &mut Table, list: u32, class: u32) {
         let promoted = self.locks.promote(list, class, &mut table.placer());
         if let Some((key, task)) = promoted {
             self.classes[class as usize].ready.insert(key, task, &mut table.placer());
@@ -204,7 +210,8 @@ impl Index {
         }
     }
 
-    fn take(&mut self, class: u32, reserved: Usd) {
+    #[inline]
+    pub(super) fn take(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits += permits;
@@ -212,7 +219,8 @@ impl Index {
         }
     }
 
-    fn give_back(&mut self, class: u32, reserved: Usd) {
+    #[inline]
+    pub(super) fn give_back(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits = used.permits.saturating_sub(*permits);
@@ -221,7 +229,7 @@ impl Index {
     }
 
     /// Counts a task of this first class in or out of those that are in flight.
-    fn count_in_flight(&mut self, first_class: u32, is_in: bool) {
+    pub(super) fn count_in_flight(&mut self, first_class: u32, is_in: bool) {
         if !is_in && is_on(Mutant::FlightNeverEnds) {
             return;
         }
@@ -242,254 +250,6 @@ impl Index {
         self.stopping.clear();
         self.wide.clear();
         self.locks.clear();
-        self.counts = Counts::default();
         self.blocked = 0;
-    }
-}
-
-impl Engine {
-    /// Takes a task out of the index, as far as its phase put it in.
-    pub(super) fn unlink(&mut self, number: u32) {
-        let (hot, index) = (*self.table.hot(number), &mut self.index);
-        let class = self.specs.class(number, &hot);
-        match hot.kind() {
-            Kind::Open => {
-                if let Some(class) = class
-                    && hot.unmet == 0
-                {
-                    index.leave(&mut self.table, class, number);
-                }
-            }
-            Kind::Deferred => {
-                if let Some((until, _)) = self.table.view(number).detail().deferred {
-                    index.timers.remove(&(until, number));
-                }
-                class
-                    .filter(|_| is_on(Mutant::WaitingKeepsPermits))
-                    .into_iter()
-                    .for_each(|class| index.give_back(class, Usd::ZERO));
-            }
-            Kind::Leased => {
-                let lease = self.table.lease(hot.slot);
-                let (place, reserved) =
-                    lease.map_or((NONE, Usd::ZERO), |lease| (lease.place, lease.hold.reserved));
-                let table = &mut self.table;
-                if !is_on(Mutant::StopOutlivesLease) {
-                    index
-                        .hard_stops
-                        .remove(place, &mut |lease, place| place_stop(table, lease, place));
-                }
-                class.into_iter().for_each(|class| index.give_back(class, reserved));
-            }
-            Kind::Stopping => {
-                index.stopping.remove(&number);
-                let lease = self.table.lease(hot.slot);
-                let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
-                let times = 1 - usize::from(is_on(Mutant::StopLeaksPermits))
-                    + usize::from(is_on(Mutant::StopGivesBackTwice));
-                let give_back = |class| (0..times).for_each(|_| index.give_back(class, reserved));
-                class.into_iter().for_each(give_back);
-            }
-            Kind::Done | Kind::Escalated | Kind::Cancelled => {}
-        }
-    }
-
-    /// Puts a task in where its phase says.
-    fn link(&mut self, number: u32) {
-        let (hot, index) = (*self.table.hot(number), &mut self.index);
-        let class = self.specs.class(number, &hot);
-        match hot.kind() {
-            Kind::Open => {
-                if let Some(class) = class
-                    && hot.unmet == 0
-                {
-                    self.enter(class, number);
-                }
-            }
-            Kind::Deferred => {
-                if let Some((until, _)) = self.table.view(number).detail().deferred {
-                    index.timers.insert((until, number));
-                }
-                class
-                    .filter(|_| is_on(Mutant::WaitingKeepsPermits))
-                    .into_iter()
-                    .for_each(|class| index.take(class, Usd::ZERO));
-            }
-            Kind::Leased => {
-                let table = &mut self.table;
-                let hold = table.lease(hot.slot).map(|lease| lease.hold);
-                let stop = hold.map(|hold| (hold.hard_stop, hold.token)).unwrap_or_default();
-                let reserved = hold.map(|hold| hold.reserved).unwrap_or_default();
-                let mut placed = |lease, place| place_stop(table, lease, place);
-                index.hard_stops.insert(stop, hot.slot, &mut placed);
-                class.into_iter().for_each(|class| index.take(class, reserved));
-            }
-            Kind::Stopping => {
-                index.stopping.insert(number);
-                let lease = self.table.lease(hot.slot);
-                let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
-                class.into_iter().for_each(|class| index.take(class, reserved));
-            }
-            Kind::Done | Kind::Escalated | Kind::Cancelled => {}
-        }
-    }
-
-    /// Counts a task that was like this as it is now.
-    fn recount(&mut self, number: u32, was: &Hot) {
-        let (is, index) = (self.table.hot(number), &mut self.index);
-        let drifts = is_on(Mutant::CountsDrift) && was.kind() == Kind::Deferred;
-        *was.kind().counter(&mut index.counts) -= u32::from(!drifts);
-        *is.kind().counter(&mut index.counts) += 1;
-        index.blocked = index.blocked + u32::from(is.is_blocked()) - u32::from(was.is_blocked());
-        index.begun = index.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
-        if was.is_in_flight() != is.is_in_flight() {
-            index.count_in_flight(self.specs.fresh_class(number), is.is_in_flight());
-        }
-    }
-
-    /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
-    fn enter(&mut self, class: u32, number: u32) {
-        if self.is_overdrawn(number, class) {
-            self.index.overdrawn.insert(number);
-        } else {
-            self.index.enter(&mut self.table, class, number);
-        }
-    }
-
-    /// A task that was like this, and was taken out of the index, is another one now: puts it in
-    /// again, and tells those whom it concerns.
-    pub(super) fn changed(&mut self, number: u32, was: &Hot) {
-        let is = self.table.hot(number);
-        let (kind, holds_scope) = (is.kind(), is.holds_scope());
-        if was.holds_scope() != holds_scope {
-            self.hold_scope(number, holds_scope);
-        }
-        self.recount(number, was);
-        self.link(number);
-        if was.kind() != kind {
-            self.tell_dependents(number, was.kind(), kind);
-        }
-        self.index.replace_stood(&mut self.table);
-    }
-
-    /// Gives a task its scope, or takes it; who waited for it may go on.
-    fn hold_scope(&mut self, number: u32, holds: bool) {
-        let index = &mut self.index;
-        if holds {
-            index.locks.hold(number);
-            return;
-        }
-        let mut freed = std::mem::take(&mut index.freed);
-        index.locks.release(number, &mut freed);
-        if is_on(Mutant::FreedScopeWakesNobody) {
-            freed.clear();
-        }
-        for list in freed.drain(..) {
-            for class in index.locks.classes(list) {
-                index.promote(&mut self.table, list, class);
-            }
-        }
-        index.freed = freed;
-    }
-
-    /// Tells the tasks that wait for this one what its new phase means for them.
-    fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
-        let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
-        let blocked = self.table.hot(number).dead > 0;
-        let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
-        let mut is_dead = is.is_dead_end() || (blocked && !is.is_settled());
-        is_dead |= is_on(Mutant::WaitBlocksDependents) && is == Kind::Deferred;
-        if was_done != is_done {
-            for edge in self.specs.edges(number) {
-                self.count_unmet(number, self.specs.end(edge), is_done);
-            }
-            for place in 0.. {
-                let Some(next) = self.specs.later_dependent(number, place) else { break };
-                self.count_unmet(number, next, is_done);
-            }
-        }
-        if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
-            self.cascade(number, is_dead);
-        }
-    }
-
-    /// A task that another one waits for, if this edge counts, became done, or is so no longer.
-    fn count_unmet(&mut self, from: u32, number: u32, is_done: bool) {
-        if !self.specs.is_edge(from, number) {
-            return;
-        }
-        let hot = self.table.hot_mut(number);
-        let was_ready = hot.is_ready();
-        if is_done {
-            let all = is_on(Mutant::OneDependencyIsEnough);
-            hot.unmet = if all { 0 } else { hot.unmet.saturating_sub(1) };
-        } else {
-            hot.unmet += 1;
-        }
-        let (is_ready, hot) = (hot.is_ready(), *hot);
-        if was_ready != is_ready
-            && let Some(class) = self.specs.class(number, &hot)
-        {
-            if is_ready {
-                self.enter(class, number);
-            } else {
-                self.index.leave(&mut self.table, class, number);
-            }
-        }
-    }
-
-    /// Carries through the graph that a task became, or ceased to be, a dead end.
-    fn cascade(&mut self, number: u32, is_dead: bool) {
-        let mut stack: Vec<u32> = vec![number];
-        while let Some(from) = stack.pop() {
-            for next in self.specs.dependents(from) {
-                let hot = self.table.hot_mut(next);
-                let (was_blocked, was_dead) = (hot.is_blocked(), hot.is_dead());
-                hot.dead = if is_dead { hot.dead + 1 } else { hot.dead.saturating_sub(1) };
-                self.index.blocked -= u32::from(was_blocked);
-                self.index.blocked += u32::from(hot.is_blocked());
-                if was_dead != hot.is_dead() && !is_on(Mutant::CascadeStopsShort) {
-                    stack.push(next);
-                }
-            }
-        }
-    }
-
-    /// Computes everything anew: after a plan came or went, and after loading.
-    pub(super) fn reindex(&mut self) {
-        let all = (0_u32..).take(self.table.len());
-        for number in all.clone() {
-            let hot = self.table.hot_mut(number);
-            (hot.unmet, hot.dead) = (0, 0);
-        }
-        for number in self.specs.in_order() {
-            let hot = self.table.hot(number);
-            let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
-            for next in self.specs.dependents(number) {
-                let hot = self.table.hot_mut(next);
-                hot.unmet += u32::from(!is_done || is_on(Mutant::DoneDependencyWaitedFor));
-                hot.dead += u32::from(is_dead);
-            }
-        }
-        self.index.clear();
-        for number in all {
-            if self.table.hot(number).holds_scope() {
-                self.index.locks.hold(number);
-            }
-            let hot = self.table.hot(number);
-            *hot.kind().counter(&mut self.index.counts) += 1;
-            self.index.blocked += u32::from(hot.is_blocked());
-            self.index.begun += u32::from(hot.attempt() > 0);
-            if hot.is_in_flight() {
-                self.index.count_in_flight(self.specs.fresh_class(number), true);
-            }
-            self.link(number);
-        }
-    }
-}
-
-fn place_stop(table: &mut Table, lease: u32, place: u32) {
-    if let Some(lease) = table.lease_mut(lease) {
-        lease.place = place;
     }
 }

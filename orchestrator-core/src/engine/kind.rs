@@ -16,21 +16,25 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Whether nothing but a person changes this phase.
+    #[inline]
     pub(super) const fn is_settled(self) -> bool {
         matches!(self, Self::Done | Self::Escalated | Self::Cancelled)
     }
 
     /// Whether it is neither to be worked on nor waited for.
+    #[inline]
     pub(super) const fn is_finished(self) -> bool {
         matches!(self, Self::Done | Self::Cancelled)
     }
 
     /// Whether what depends on a task in this phase cannot run.
+    #[inline]
     pub(super) const fn is_dead_end(self) -> bool {
         matches!(self, Self::Escalated | Self::Cancelled)
     }
 
     /// Whether a task in this phase has a lease, live or being stopped.
+    #[inline]
     pub(super) const fn has_lease(self) -> bool {
         matches!(self, Self::Leased | Self::Stopping)
     }
@@ -48,6 +52,7 @@ impl Kind {
     }
 
     /// The counter of this phase.
+    #[inline]
     pub(super) const fn counter(self, counts: &mut Counts) -> &mut u32 {
         match self {
             Self::Open => &mut counts.open,

@@ -1,5 +1,6 @@
 //! Leases under dense numbers.
 
+use super::heap::Heap;
 use super::slab::NONE;
 use crate::id::FencingToken;
 use crate::money::Usd;
@@ -40,14 +41,17 @@ pub(super) struct Leases {
 }
 
 impl Leases {
+    #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&Lease> {
         self.all.get(number as usize)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut Lease> {
         self.all.get_mut(number as usize)
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, lease: Lease) -> u32 {
         if let Some(number) = self.free.pop() {
             self.all[number as usize] = lease;
@@ -58,6 +62,7 @@ impl Leases {
     }
 
     /// Ends a lease.
+    #[inline]
     pub(super) fn end(&mut self, number: u32) {
         self.ended.push(number);
     }
@@ -75,7 +80,63 @@ impl Leases {
     }
 
     /// Lets the numbers of leases that ended be given again.
+    #[inline]
     pub(super) fn forget(&mut self) {
         self.free.append(&mut self.ended);
+    }
+}
+
+/// When live leases, by their number in the table, end at the latest.
+///
+/// Apart by stage: the limits of one are mostly the same, so that what is granted later ends later,
+/// and stands in a row.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HardStops {
+    of_stage: Vec<Heap<(Timestamp, FencingToken)>>,
+}
+
+impl HardStops {
+    #[inline]
+    pub(super) fn insert(
+        &mut self,
+        stage: u8,
+        stop: (Timestamp, FencingToken),
+        lease: u32,
+        placed: &mut impl FnMut(u32, u32),
+    ) {
+        let stage = usize::from(stage);
+        if self.of_stage.len() <= stage {
+            self.of_stage.resize_with(stage + 1, Heap::default);
+        }
+        self.of_stage[stage].insert(stop, lease, placed);
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, stage: u8, place: u32, placed: &mut impl FnMut(u32, u32)) {
+        if let Some(heap) = self.of_stage.get_mut(usize::from(stage)) {
+            heap.remove(place, placed);
+        }
+    }
+
+    /// The first of all.
+    pub(super) fn first(&self) -> Option<Timestamp> {
+        self.of_stage.iter().filter_map(Heap::first).map(|((stop, _), _)| stop).min()
+    }
+
+    /// The leases that end until then, those of one stage after those of another.
+    pub(super) fn until(&self, then: Timestamp) -> impl Iterator<Item = u32> + '_ {
+        let of_stage = self.of_stage.iter().map(Heap::in_order);
+        of_stage
+            .flat_map(move |stops| stops.take_while(move |((stop, _), _)| *stop <= then))
+            .map(|(_, lease)| lease)
+    }
+
+    /// All of them with their places, in no order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, ((Timestamp, FencingToken), u32))> {
+        self.of_stage.iter().flat_map(Heap::entries)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.of_stage.iter_mut().for_each(Heap::clear);
     }
 }

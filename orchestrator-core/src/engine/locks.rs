@@ -150,10 +150,12 @@ impl Locks {
     }
 
     /// Whether no task has a scope.
+    #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         self.scope_of.is_empty()
     }
 
+    #[inline]
     pub(super) fn has_scope(&self, task: u32) -> bool {
         self.scope_of.get(task as usize).is_some_and(|scope| *scope != NONE)
     }
@@ -225,6 +227,7 @@ impl Locks {
     }
 
     /// The list that a task waits in.
+    #[inline]
     pub(super) fn waits_in(&self, task: u32) -> Option<u32> {
         self.waits_in.get(task as usize).copied().filter(|list| *list != NONE)
     }

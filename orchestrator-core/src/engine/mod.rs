@@ -2,14 +2,15 @@
 //!
 //! No clock, no input or output, no threads, no randomness: [`Engine::decide`] is a pure function of
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
-//! files: `claim` (what runs next), `report` (how a stage ended), `people` (what people ask),
-//! `owner` (who drives, and what time does), `evolve` with `steps` (of one task) and `growth` (of the
-//! run), `prune` (what is over), `batch` (several commands as one commit,
+//! files: `claim` (what runs next), `report` (how a stage ended) with `late` (whether that counts),
+//! `people` (what people ask), `owner` (who drives, and what time does), `evolve` with `steps` (of one
+//! task) and `growth` (of the run), `prune` (what is over), `batch` (several commands as one commit,
 //! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
 //! back), `ask` (questions), `audit`.
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
-//! form), `index` (what is computed), `locks` (scopes). Names are for the edge.
+//! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
+//! for the edge.
 
 mod ask;
 mod audit;
@@ -25,12 +26,15 @@ mod growth;
 mod heap;
 mod index;
 mod kind;
+mod late;
 mod leases;
 mod locks;
 mod money;
+mod neighbours;
 mod order;
 mod owner;
 mod people;
+mod places;
 mod prune;
 mod record;
 mod registry;
@@ -204,28 +208,52 @@ impl Engine {
         command: &Command,
     ) -> Result<Decision, Refusal> {
         let mut draft = Draft::default();
-        let answer = self.decide_into(&mut draft, now, command)?;
-        let events = draft.events.iter().map(|event| self.published(event)).collect();
-        Ok(Decision { events, answer, blobs: draft.blobs })
+        self.decide_into(&mut draft, now, command).map_err(|refusal| *refusal)?;
+        let events = self.published(&draft);
+        Ok(Decision { events, answer: draft.answer, blobs: draft.blobs })
     }
 
+    /// Adds to the draft what the command causes, with its answer.
     fn decide_into(
         &self,
         draft: &mut Draft,
         now: Timestamp,
         command: &Command,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<(), Box<Refusal>> {
         draft.now = now;
-        let Some(run) = self.run.as_ref() else {
-            let Command::CreateRun { rules } = command else {
-                return Err(Refusal::NoRun(self.id.clone()));
-            };
-            draft.push(EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() });
-            return Ok(Answer::Done);
-        };
+        let Some(run) = self.run.as_ref() else { return self.decide_first(draft, command) };
         draft.now = if is_on(Mutant::TimeGoesBack) { now } else { now.max(run.last_at) };
+        if let Command::Claim { owner } = command {
+            return self.decide_claim(draft, run, owner, None);
+        } else if let Command::Report(report) = command {
+            self.decide_report(draft, run, report);
+        } else {
+            draft.answer = self.decide_other(draft, run, command)?;
+        }
+        Ok(())
+    }
+
+    /// The first command of a run creates it.
+    fn decide_first(&self, draft: &mut Draft, command: &Command) -> Result<(), Box<Refusal>> {
+        let Command::CreateRun { rules } = command else {
+            return Err(Box::new(Refusal::NoRun(self.id.clone())));
+        };
+        draft.push(EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() });
+        draft.answer = Answer::Done;
+        Ok(())
+    }
+
+    /// Decides what is asked more rarely than claims and reports.
+    fn decide_other(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        command: &Command,
+    ) -> Result<Answer, Box<Refusal>> {
         match command {
-            Command::CreateRun { .. } => return Err(Refusal::RunExists(self.id.clone())),
+            Command::CreateRun { .. } => {
+                return Err(Box::new(Refusal::RunExists(self.id.clone())));
+            }
             Command::AddPlan { plan } => self.decide_plan(draft, run, plan)?,
             Command::LimitPool { .. }
             | Command::ClosePool { .. }
@@ -237,12 +265,17 @@ impl Engine {
                 self.decide_open(draft, run, &opening, ended.as_ref())?;
             }
             Command::CloseDriver { owner } => self.decide_close(draft, run, owner)?,
-            Command::Claim { owner } => return self.decide_claim(draft, run, owner, None),
+            Command::Claim { owner } => {
+                return self.decide_claim(draft, run, owner, None).map(|()| draft.answer);
+            }
             Command::ClaimTask { owner, task } => {
                 let only = self.number(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
-                return self.decide_claim(draft, run, owner, Some(only));
+                return self.decide_claim(draft, run, owner, Some(only)).map(|()| draft.answer);
             }
-            Command::Report(report) => return Ok(self.decide_report(draft, run, report)),
+            Command::Report(report) => {
+                self.decide_report(draft, run, report);
+                return Ok(draft.answer);
+            }
             Command::IntendMerge { task, token, intent } => {
                 return Ok(self.decide_intent(draft, *task, *token, intent));
             }

@@ -59,15 +59,25 @@ impl Engine {
     }
 
     /// What is set aside for the stage of a task of this class.
+    #[inline]
     pub(super) fn reservation(&self, run: &RunRecord, class: &Class, number: u32) -> Option<Usd> {
+        // What costs nothing needs no money.
+        if class.cap == Usd::ZERO {
+            return Some(Usd::ZERO);
+        }
         let shared = self.allowance(run, class)?;
         let spent = self.table.view(number).spent();
         Some(shared.min(allowance(self.specs.budget(number), spent, class.cap)?))
     }
 
     /// Whether the task's own budget does not cover its stage. It has no lease.
+    #[inline]
     pub(super) fn is_overdrawn(&self, number: u32, class: u32) -> bool {
-        let Some(budget) = self.specs.budget(number) else { return false };
+        let budget = self.specs.budget(number);
+        budget.is_some_and(|budget| self.overdraws(budget, number, class))
+    }
+
+    fn overdraws(&self, budget: Usd, number: u32, class: u32) -> bool {
         let cap = self.index.classes[class as usize].cap;
         let spent = self.table.view(number).spent();
         let unseen = is_on(Mutant::OverdrawnTaskGoesOn);
@@ -106,10 +116,14 @@ impl Engine {
     }
 
     /// Books what a stage of a task cost to the pools that it took permits of.
+    #[inline]
     pub(super) fn book_to_pools(&mut self, task: TaskNo, stage: u8, cost: Usd) {
-        if cost == Usd::ZERO || !self.has(task) || is_on(Mutant::PoolSpendUnbooked) {
-            return;
+        if cost > Usd::ZERO && self.has(task) && !is_on(Mutant::PoolSpendUnbooked) {
+            self.book(task, stage, cost);
         }
+    }
+
+    fn book(&mut self, task: TaskNo, stage: u8, cost: Usd) {
         let classes = &self.specs.profile(task.0).classes;
         let class = classes.get(usize::from(stage)).map(|class| *class as usize);
         let Some(class) = class.and_then(|class| self.index.classes.get(class)) else { return };

@@ -111,10 +111,10 @@ impl Engine {
 
     /// Owner and task of each live lease, in the order of their hard stops.
     fn live_leases(&self) -> Vec<(u32, u32)> {
-        let in_order = self.index.hard_stops.in_order();
-        let lease = |(_, number)| self.table.lease(number);
+        let all = self.index.hard_stops.entries();
         let of = |lease: &super::leases::Lease| (lease.hold.owner, lease.task);
-        let mut live: Vec<_> = in_order.filter_map(lease).collect();
+        let mut live: Vec<_> =
+            all.filter_map(|(_, (_, number))| self.table.lease(number)).collect();
         live.sort_by_key(|lease| (lease.hold.hard_stop, lease.task));
         live.into_iter().map(of).collect()
     }
@@ -129,9 +129,9 @@ impl Engine {
     /// What happens because of the time: leases past their end, and waits that are over.
     pub(super) fn time_events(&self, draft: &mut Draft, run: &RunRecord) {
         let now = draft.now;
-        let stops = self.index.hard_stops.in_order().take_while(|((stop, _), _)| *stop <= now);
+        let stops = self.index.hard_stops.until(now);
         let mut past: Vec<u32> =
-            stops.filter_map(|(_, lease)| Some(self.table.lease(lease)?.task)).collect();
+            stops.filter_map(|lease| Some(self.table.lease(lease)?.task)).collect();
         past.sort_unstable();
         if is_on(Mutant::ExpiryLooksAtFirstOnly) {
             past.truncate(1);

@@ -36,6 +36,7 @@ impl<K: Ord + Clone, V> Registry<K, V> {
         self.entries.len()
     }
 
+    #[inline]
     pub(super) fn find(&self, name: &K) -> Option<u32> {
         if self.entries.get(self.last as usize).is_some_and(|(known, _)| known == name) {
             return Some(self.last);
@@ -44,10 +45,12 @@ impl<K: Ord + Clone, V> Registry<K, V> {
     }
 
     /// The name of a number that was given.
+    #[inline]
     pub(super) fn name(&self, number: u32) -> &K {
         &self.entries[number as usize].0
     }
 
+    #[inline]
     pub(super) fn get(&self, number: u32) -> Option<&V> {
         self.entries.get(number as usize)?.1.as_ref()
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Engine;
-use super::draft::{Draft, Made, Passed, What};
+use super::draft::{Draft, Made};
+use super::late::{current, holds, late};
 use super::leases::Hold;
 use super::table::View;
 use crate::command::{Answer, StageReport};
@@ -22,29 +23,57 @@ const KEPT_BYTES_MAX: usize = 1024;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl Engine {
-    pub(super) fn decide_report(
-        &self,
-        draft: &mut Draft,
-        run: &RunRecord,
-        report: &StageReport,
-    ) -> Answer {
+    #[inline]
+    pub(super) fn decide_report(&self, draft: &mut Draft, run: &RunRecord, report: &StageReport) {
         if report.run != self.id {
-            return Answer::Refused(Stale::OtherRun);
+            draft.answer = Answer::Refused(Stale::OtherRun);
+            return;
         }
         if !self.has(report.task) {
-            return Answer::Refused(Stale::UnknownTask);
+            draft.answer = Answer::Refused(Stale::UnknownTask);
+            return;
         }
         let task = self.table.view(report.task.0);
         match current(&task, report) {
             Ok(hold) => {
-                self.ended(draft, run, &task, hold, report);
-                Answer::Done
+                // Most do; the other ends are long to tell.
+                if matches!(report.outcome, Outcome::Passed) {
+                    self.passed(draft, run, &task, hold, report);
+                } else {
+                    self.ended(draft, run, &task, hold, report);
+                }
+                draft.answer = Answer::Done;
             }
-            Err(reason) => late(draft, &task, report, reason),
+            Err(reason) => draft.answer = late(draft, &task, report, reason),
         }
     }
 
-    /// The events of an accepted result.
+    /// The events of a stage that passed.
+    #[inline]
+    fn passed(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        task: &View<'_>,
+        hold: &Hold,
+        report: &StageReport,
+    ) {
+        let cost = report.cost.settle(hold.reserved);
+        let StageReport { task: number, token, candidate, merged, session, .. } = report;
+        let is_made = candidate.is_some() || merged.is_some() || session.is_some();
+        let made = is_made.then(|| {
+            let (candidate, merged) = (candidate.clone(), merged.clone());
+            Made { candidate, merged, session: session.clone() }
+        });
+        draft.passed(*number, *token, cost, made);
+        if usize::from(task.hot().stage()) + 1 < self.stages(*number)
+            && self.is_spent(run, *number, task)
+        {
+            End { run, task, report, cost, draft }.escalate(Cause::DispatchesUsed, None);
+        }
+    }
+
+    /// The events of any accepted result.
     fn ended(
         &self,
         draft: &mut Draft,
@@ -56,14 +85,7 @@ impl Engine {
         let cost = report.cost.settle(hold.reserved);
         let mut end = End { run, task, report, cost, draft };
         match &report.outcome {
-            Outcome::Passed => {
-                end.passed();
-                if usize::from(task.hot().stage()) + 1 < self.stages(report.task)
-                    && self.is_spent(run, report.task, task)
-                {
-                    end.escalate(Cause::DispatchesUsed, None);
-                }
-            }
+            Outcome::Passed => self.passed(end.draft, run, task, hold, report),
             Outcome::Rejected { feedback, restart } => {
                 let (text, signature) = (end.draft.text(feedback), signature(feedback));
                 let detail = task.detail();
@@ -312,6 +334,7 @@ impl Engine {
     }
 
     /// Whether the task was granted as often as it may be.
+    #[inline]
     fn is_spent(&self, run: &RunRecord, number: TaskNo, task: &View<'_>) -> bool {
         // Most tasks never come near: they need not be looked up.
         let unseen = is_on(Mutant::NothingLeftStillReady);
@@ -338,6 +361,7 @@ impl Engine {
         self.specs.profile(number.0).pipeline.is(task.hot().stage(), kind)
     }
 
+    #[inline]
     fn stages(&self, task: TaskNo) -> usize {
         self.specs.profile(task.0).classes.len()
     }
@@ -355,16 +379,6 @@ struct End<'a> {
 impl End<'_> {
     fn push(&mut self, kind: EventKind<TaskNo>) {
         self.draft.push(kind);
-    }
-
-    fn passed(&mut self) {
-        let StageReport { task, token, candidate, merged, session, .. } = self.report;
-        let (task, token, cost) = (*task, *token, self.cost);
-        let made = (candidate.is_some() || merged.is_some() || session.is_some()).then(|| {
-            let (candidate, merged) = (candidate.clone(), merged.clone());
-            Box::new(Made { candidate, merged, session: session.clone() })
-        });
-        self.draft.happens(What::Passed(Passed { task, token, cost, made }));
     }
 
     /// Hands over a task whose lease ended with another event.
@@ -394,73 +408,4 @@ impl End<'_> {
             self.push(EventKind::Draining { reason: ParkReason::Breaker });
         }
     }
-}
-
-/// The live lease that a result answers.
-fn current<'a>(task: &View<'a>, report: &StageReport) -> Result<&'a Hold, Stale> {
-    let hold = holds(task, report.token)?;
-    if is_on(Mutant::OtherAttemptCounts) {
-        return Ok(hold);
-    }
-    if report.stage != task.hot().stage() {
-        Err(Stale::OtherStage)
-    } else if report.attempt != task.hot().attempt() {
-        Err(Stale::OtherAttempt)
-    } else if report.content != task.detail().content {
-        Err(Stale::OtherContent)
-    } else {
-        Ok(hold)
-    }
-}
-
-/// The live lease of this number.
-fn holds<'a>(task: &View<'a>, token: FencingToken) -> Result<&'a Hold, Stale> {
-    let hold = task.hold();
-    odd_message_panics(hold);
-    let hold = hold.ok_or(Stale::NoLease)?;
-    if hold.token != token && !is_on(Mutant::StaleTokenCounts) {
-        Err(Stale::OtherToken { current: hold.token })
-    } else if task.stopping().is_some() && !is_on(Mutant::StoppedResultCounts) {
-        Err(Stale::Stopping)
-    } else {
-        Ok(hold)
-    }
-}
-
-fn odd_message_panics(hold: Option<&Hold>) {
-    assert!(hold.is_some() || !is_on(Mutant::OddMessagePanics), "a lease was expected");
-}
-
-/// A result that counts for nothing: logged once for each lease, and what it is known to have spent
-/// beyond what was booked for it is booked.
-fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale) -> Answer {
-    let never_granted = report.token > task.last_token();
-    let is_unheard = task.detail().unheard.iter().any(|lease| lease.token == report.token);
-    let is_after = task.detail().refused.is_none_or(|refused| refused < report.token);
-    let said_before = !is_after && !is_unheard;
-    if !never_granted && (!said_before || is_on(Mutant::LateResultBookedAgain)) {
-        let (Cost::Known(seen) | Cost::AtLeast(seen)) = report.cost;
-        let booked = booked_without(task, report.token);
-        let booked = booked.filter(|_| !is_on(Mutant::LateSpendUnbooked));
-        let cost = booked.map_or(Usd::ZERO, |booked| seen.minus(booked));
-        let (task, token, stage) = (report.task, report.token, report.stage);
-        draft.push(EventKind::ResultRefused { task, token, stage, reason, cost });
-    }
-    Answer::Refused(reason)
-}
-
-/// What was booked, or will be, for a lease that ends without its own result; `None` when its
-/// result counts, or when too little is known of it.
-fn booked_without(task: &View<'_>, token: FencingToken) -> Option<Usd> {
-    if let Some(lease) = task.detail().unheard.iter().find(|lease| lease.token == token)
-        && !is_on(Mutant::OlderLeaseUnheard)
-    {
-        return Some(lease.booked);
-    }
-    if let Some((hold, _)) = task.stopping() {
-        return (hold.token == token).then_some(hold.reserved);
-    }
-    let settled = task.detail().settled;
-    let is_it = task.hold().is_none() && task.last_token() == token && settled > Usd::ZERO;
-    is_it.then_some(settled)
 }

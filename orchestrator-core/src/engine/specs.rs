@@ -25,6 +25,9 @@ use crate::plan::{Kinds, Links, Plan, PlanFault, Rare};
 use crate::task::TaskSpec;
 use crate::time::millis;
 
+/// How long after its timeout a stage is ended whatever its holder does.
+const HARD_STOP_GRACE: Duration = Duration::from_secs(60);
+
 /// The specifications of a run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Specs {
@@ -72,6 +75,8 @@ pub(super) struct Profile {
     fresh: u32,
     /// For each stage the class of tasks that wait for it.
     pub(super) classes: Box<[u32]>,
+    /// For each stage how long after its grant its lease ends at the latest, in milliseconds.
+    spans: Box<[u64]>,
     /// A bit for each stage that makes a change.
     runs: u16,
     /// A bit for each stage that rejects so often and no more.
@@ -82,11 +87,13 @@ pub(super) struct Profile {
 
 impl Profile {
     /// Whether the stage makes a change.
+    #[inline]
     pub(super) const fn makes(&self, stage: u8) -> bool {
         (self.runs as u32 >> stage) & 1 == 1
     }
 
     /// Whether the stage rejects a task so often and no more.
+    #[inline]
     pub(super) const fn has_rounds(&self, stage: u8) -> bool {
         (self.bounded as u32 >> stage) & 1 == 1
     }
@@ -96,7 +103,22 @@ impl Profile {
         self.back.get(usize::from(stage)).copied().unwrap_or(0)
     }
 
+    /// The class of a task at the stage that it is at.
+    #[inline]
+    pub(super) fn class(&self, hot: &Hot) -> Option<u32> {
+        if hot.attempt() == 0 {
+            return Some(self.fresh);
+        }
+        self.classes.get(usize::from(hot.stage())).copied()
+    }
+
+    /// How long after its grant a lease of this stage ends at the latest, in milliseconds.
+    pub(super) fn span(&self, stage: u8) -> u64 {
+        self.spans.get(usize::from(stage)).copied().unwrap_or(0)
+    }
+
     /// Whether a stage after this one makes another change.
+    #[inline]
     pub(super) const fn makes_more(&self, stage: u8) -> bool {
         (self.runs as u32 >> stage) > 1
     }
@@ -208,6 +230,7 @@ impl Specs {
     }
 
     /// Whether this edge counts.
+    #[inline]
     pub(super) fn is_edge(&self, from: u32, to: u32) -> bool {
         self.rewired.is_empty()
             || is_on(Mutant::RemovedDependencyStillHeld)
@@ -261,25 +284,25 @@ impl Specs {
         numbers
     }
 
+    #[inline]
     pub(super) fn profile(&self, task: u32) -> &Profile {
         &self.profiles[self.profiles_of[task as usize] as usize]
     }
 
     /// The class of a task at the stage that it is at.
+    #[inline]
     pub(super) fn class(&self, task: u32, hot: &Hot) -> Option<u32> {
-        let profile = self.profile(task);
-        if hot.attempt() == 0 {
-            return Some(profile.fresh);
-        }
-        profile.classes.get(usize::from(hot.stage())).copied()
+        self.profile(task).class(hot)
     }
 
     /// The class that a task is first in.
+    #[inline]
     pub(super) fn fresh_class(&self, task: u32) -> u32 {
         self.profile(task).fresh
     }
 
     /// The most that all stages of a task together may spend.
+    #[inline]
     pub(super) fn budget(&self, task: u32) -> Option<Usd> {
         if self.rare.budget { self.spec(task).budget } else { None }
     }
@@ -300,18 +323,21 @@ impl Specs {
     }
 
     /// The edges from a task to those that came with its own plan, by number.
+    #[inline]
     pub(super) fn edges(&self, task: u32) -> Range<usize> {
         let at = |place: usize| self.begins.get(place).map_or(self.edges.len(), |at| *at as usize);
         at(task as usize)..at(task as usize + 1)
     }
 
     /// The task that waits at the end of an edge of this number, whether it counts or not.
+    #[inline]
     pub(super) fn end(&self, edge: usize) -> u32 {
         self.edges[edge]
     }
 
     /// The one of this place among the dependents of a task that came later, whether it counts or
     /// not.
+    #[inline]
     pub(super) fn later_dependent(&self, task: u32, place: usize) -> Option<u32> {
         if self.later.is_empty() {
             return None;
@@ -452,6 +478,12 @@ impl Specs {
         let stages = (0..).take(pipeline.stages().len());
         let fresh = class(&pipeline, None, &spec.needs);
         let classes = stages.map(|stage| class(&pipeline, Some(stage), &spec.needs)).collect();
+        let span = |stage: &StageSpec| {
+            let early = is_on(Mutant::HardStopBeforeTimeout);
+            let timeout = if early { Duration::ZERO } else { stage.timeout };
+            millis(timeout).saturating_add(millis(HARD_STOP_GRACE))
+        };
+        let spans = pipeline.stages().iter().map(span).collect();
         let bits = |is_it: fn(&StageSpec) -> bool| {
             let stages = pipeline.stages().iter().map(is_it).enumerate();
             stages.fold(0, |bits, (at, is)| bits | u16::from(is) << at)
@@ -463,7 +495,7 @@ impl Specs {
             *to = pipeline.after_rejection(stage);
         }
         let pipeline = Arc::new(pipeline);
-        self.profiles.push(Profile { pipeline, fresh, classes, runs, bounded, back });
+        self.profiles.push(Profile { pipeline, fresh, classes, spans, runs, bounded, back });
         let profile = number(self.profiles.len() - 1);
         self.known_profiles.insert(key, profile);
         profile

@@ -46,9 +46,9 @@ impl Engine {
         }
     }
 
-    pub(super) fn apply_passed(&mut self, at: Timestamp, passed: &Passed) {
-        let Passed { task, cost, made, .. } = passed;
-        let merged = made.as_ref().and_then(|made| made.merged.as_ref());
+    pub(super) fn apply_passed(&mut self, at: Timestamp, passed: &Passed, made: Option<&Made>) {
+        let Passed { task, cost, .. } = passed;
+        let merged = made.and_then(|made| made.merged.as_ref());
         if self.has(*task) && self.table.hot(task.0).stage() == 0 {
             self.change_sums(|run| run.first_stage_failures = 0);
         }
@@ -59,7 +59,7 @@ impl Engine {
                 detail.intent = None;
             });
             if let Some(made) = made {
-                let Made { candidate, session, .. } = &**made;
+                let Made { candidate, session, .. } = made;
                 let detail = row.detail_mut();
                 if candidate.is_some() {
                     detail.candidate.clone_from(candidate);
@@ -68,12 +68,12 @@ impl Engine {
                     detail.session.clone_from(session);
                 }
             }
-            if cx.makes && cx.makes_more {
+            if cx.makes() && cx.makes_more() {
                 // The next one goes on with the change, in a conversation of its own.
                 row.set_restart(Restart::OnCandidate);
                 row.set_back(|detail| detail.session = None);
             }
-            if usize::from(row.hot().stage()) < cx.stages {
+            if usize::from(row.hot().stage()) < cx.stages() {
                 row.open();
                 return;
             }
@@ -102,12 +102,12 @@ impl Engine {
             }
             // What begins anew on the target begins with the first stage.
             let anew = *restart == Restart::OnTarget || is_on(Mutant::RejectionGoesToFirst);
-            row.set_stage(if anew { 0 } else { cx.back });
+            row.set_stage(if anew { 0 } else { cx.back() });
             row.set_under_way(false);
             row.set_restart(*restart);
             let detail = row.detail_mut();
             detail.rejections = detail.rejections.saturating_add(u32::from(!is_free));
-            if cx.has_rounds {
+            if cx.has_rounds() {
                 let length = detail.rounds.len().max(rejected_at + 1);
                 detail.rounds.resize(length, 0);
                 detail.rounds[rejected_at] = detail.rounds[rejected_at].saturating_add(1);
@@ -222,7 +222,7 @@ impl Engine {
                 Resolution::Approve => {
                     row.set_stage(row.hot().stage().saturating_add(1));
                     allow_anew(row);
-                    if usize::from(row.hot().stage()) < cx.stages {
+                    if usize::from(row.hot().stage()) < cx.stages() {
                         row.set_under_way(true);
                         row.open();
                         return;
@@ -248,12 +248,13 @@ impl Engine {
     }
 
     /// Changes a task whose lease ends, and books what that cost.
+    #[inline]
     fn end_lease(
         &mut self,
         task: TaskNo,
         at: Timestamp,
         cost: Usd,
-        change: impl FnOnce(&mut Row<'_>, &Context),
+        change: impl FnOnce(&mut Row<'_>, &Context<'_>),
     ) {
         let mut reserved = Usd::ZERO;
         if self.has(task) {
@@ -262,7 +263,7 @@ impl Engine {
         self.change(task, at, |row, cx| {
             if let Some(hold) = row.hold() {
                 reserved = hold.reserved;
-                if cx.makes {
+                if cx.makes() {
                     row.set_workspace(Some(hold.token));
                 }
             }

@@ -1,0 +1,114 @@
+//! What a task's phase means for those that wait for it: what is met, and what never can be.
+
+use super::Engine;
+use super::kind::Kind;
+use crate::mutant::{Mutant, is_on};
+use crate::record::Counts;
+
+impl Engine {
+    /// Tells the tasks that wait for this one what its new phase means for them.
+    pub(super) fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
+        if !was.is_settled() && !is.is_settled() && !is_on(Mutant::WaitBlocksDependents) {
+            return;
+        }
+        let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
+        let blocked = self.table.hot(number).is_never_met();
+        let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
+        let mut is_dead = is.is_dead_end() || (blocked && !is.is_settled());
+        is_dead |= is_on(Mutant::WaitBlocksDependents) && is == Kind::Deferred;
+        if was_done != is_done {
+            for edge in self.specs.edges(number) {
+                self.count_unmet(number, self.specs.end(edge), is_done);
+            }
+            for place in 0.. {
+                let Some(next) = self.specs.later_dependent(number, place) else { break };
+                self.count_unmet(number, next, is_done);
+            }
+        }
+        if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
+            self.cascade(number, is_dead);
+        }
+    }
+
+    /// A task that another one waits for, if this edge counts, became done, or is so no longer.
+    fn count_unmet(&mut self, from: u32, number: u32, is_done: bool) {
+        if !self.specs.is_edge(from, number) {
+            return;
+        }
+        let unmet = self.table.unmet_mut(number);
+        let was_met = *unmet == 0;
+        if is_done {
+            let all = is_on(Mutant::OneDependencyIsEnough);
+            *unmet = if all { 0 } else { unmet.saturating_sub(1) };
+        } else {
+            *unmet += 1;
+        }
+        let is_met = *unmet == 0;
+        // Most wait for more: nothing else of them is looked at.
+        if was_met == is_met || self.table.hot(number).kind() != Kind::Open {
+            return;
+        }
+        if let Some(class) = self.specs.class(number, self.table.hot(number)) {
+            if is_met {
+                self.enter(class, number);
+            } else {
+                self.index.leave(&mut self.table, class, number);
+            }
+        }
+    }
+
+    /// Carries through the graph that a task became, or ceased to be, a dead end.
+    fn cascade(&mut self, number: u32, is_dead: bool) {
+        let mut stack: Vec<u32> = vec![number];
+        while let Some(from) = stack.pop() {
+            for next in self.specs.dependents(from) {
+                let hot = self.table.hot(next);
+                let (was_blocked, was_dead) = (hot.is_blocked(), hot.is_dead());
+                let dead = self.table.dead(next);
+                self.table.set_dead(next, if is_dead { dead + 1 } else { dead.saturating_sub(1) });
+                let hot = self.table.hot(next);
+                self.index.blocked -= u32::from(was_blocked);
+                self.index.blocked += u32::from(hot.is_blocked());
+                if was_dead != hot.is_dead() && !is_on(Mutant::CascadeStopsShort) {
+                    stack.push(next);
+                }
+            }
+        }
+    }
+
+    /// Computes everything anew: after a plan came or went, and after loading.
+    pub(super) fn reindex(&mut self) {
+        let all = (0_u32..).take(self.table.len());
+        for number in all.clone() {
+            *self.table.unmet_mut(number) = 0;
+            self.table.set_dead(number, 0);
+        }
+        for number in self.specs.in_order() {
+            let hot = self.table.hot(number);
+            let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
+            for next in self.specs.dependents(number) {
+                let is_unmet = !is_done || is_on(Mutant::DoneDependencyWaitedFor);
+                *self.table.unmet_mut(next) += u32::from(is_unmet);
+                self.table.set_dead(next, self.table.dead(next) + u32::from(is_dead));
+            }
+        }
+        self.index.clear();
+        let mut counts = Counts::default();
+        for number in all {
+            if self.table.hot(number).holds_scope() {
+                self.index.locks.hold(number);
+            }
+            let hot = self.table.hot(number);
+            *hot.kind().counter(&mut counts) += 1;
+            self.index.blocked += u32::from(hot.is_blocked());
+            self.index.begun += u32::from(hot.attempt() > 0);
+            if hot.is_in_flight() {
+                self.index.count_in_flight(self.specs.fresh_class(number), true);
+            }
+            self.link(number);
+        }
+        if let Some(run) = &mut self.run {
+            run.counts = counts;
+        }
+    }
+}
