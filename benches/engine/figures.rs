@@ -16,13 +16,16 @@ use crate::subject::{Granted, Subject};
 /// Longest that one measurement goes on; it counts what was done until then.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Completes all tasks with at most [`AT_ONCE`] under way; the time of each.
+/// Completes all tasks as one does who has room for [`AT_ONCE`] stages, and asks for another one when
+/// there is room: a result and the next grant, again and again; the time of each task.
 pub(crate) fn drain(mut subject: Subject, stages: u32, tasks: u32) -> f64 {
     let mut live: VecDeque<Granted> = VecDeque::new();
     let begun = Stopwatch::start();
     let mut ended = 0_u32;
     loop {
-        while let Some(grant) = subject.claim() {
+        while live.len() < AT_ONCE as usize
+            && let Some(grant) = subject.claim()
+        {
             live.push_back(grant);
         }
         let Some(grant) = live.pop_front() else {
@@ -144,6 +147,19 @@ fn completions(subject: &mut Subject, mut live: VecDeque<Granted>) -> f64 {
     }
     assert!(pairs > 0, "nothing could run");
     per(begun.elapsed(), pairs)
+}
+
+/// A claim that nothing can be granted for: the room for stages is taken, and tasks are ready.
+pub(crate) fn nothing_granted(tasks: u32) -> f64 {
+    const POLLS: u32 = 10_000;
+    let mut subject = Subject::with(Arc::new(independent(tasks, |_, _| {})));
+    while subject.claim().is_some() {}
+    subject.accept();
+    let begun = Stopwatch::start();
+    for _ in 0..POLLS {
+        assert!(subject.claim().is_none(), "there was room");
+    }
+    per(begun.elapsed(), POLLS)
 }
 
 /// Ready tasks of which nine in ten, and the first in order, wait for scopes that 16 others hold.

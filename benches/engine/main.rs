@@ -153,6 +153,7 @@ fn capacity(options: &Options) {
         ("scopes_held", figures::held_scopes as fn(u32) -> f64),
         ("scopes_shared", figures::shared_scopes),
         ("pool_full", figures::full_pool),
+        ("nothing_granted", figures::nothing_granted),
     ];
     for (group, figure) in of.into_iter().filter(|(group, _)| options.asks_for(group)) {
         let [time] = options.median_of(|| [figure(size)]);
