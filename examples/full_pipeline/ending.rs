@@ -40,8 +40,9 @@ pub(crate) async fn tell(
     let page = escalated_md(&history, &advice)?;
     write_whole(&place.join("ESCALATED.md"), page.as_bytes())?;
 
-    let mut out = io::stdout();
-    writeln!(out, "{}", report.summary(Terminal::has_color(&out)))?;
+    let has_color = Terminal::has_color(&io::stdout());
+    let mut out = Unheard(io::stdout());
+    writeln!(out, "{}", report.summary(has_color))?;
     let exit = match end {
         RunEnd::Completed => Exit::Done,
         RunEnd::Failed => {
@@ -89,6 +90,19 @@ pub(crate) async fn tell(
     Ok(exit)
 }
 
+/// What is said at the end, whether or not somebody is there to read it: the run is over all the same.
+struct Unheard<W>(W);
+
+impl<W: io::Write> io::Write for Unheard<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(self.0.write(bytes).unwrap_or(bytes.len()))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().or(Ok(()))
+    }
+}
+
 /// Shows how the run of a directory stands, whoever drives it.
 pub(crate) async fn report(dir: &Path, format: Format) -> anyhow::Result<()> {
     let file = dir.join("run.db");
@@ -115,11 +129,14 @@ async fn hand_over(options: &Options, pipeline: &Pipeline) -> anyhow::Result<()>
     let git = &pipeline.git;
     if options.repo.is_some() {
         let (branch, command) = (git.integration_branch(), git.merge_command());
-        writeln!(io::stdout(), "The merged work is on `{branch}`. To take it:\n  {command}")?;
+        writeln!(
+            Unheard(io::stdout()),
+            "The merged work is on `{branch}`. To take it:\n  {command}"
+        )?;
         return Ok(());
     }
     git.fast_forward().await?;
     let (target, repository) = (git.target_branch(), pipeline.repository.display());
-    writeln!(io::stdout(), "`{target}` of {repository} holds the merged work.")?;
+    writeln!(Unheard(io::stdout()), "`{target}` of {repository} holds the merged work.")?;
     Ok(())
 }

@@ -291,3 +291,11 @@ fn a_pilot_parks_with_a_projection_and_goes_on_by_itself_within_its_bounds() {
     bench.run(&[&bounds[..], &["--capacity", "adaptive"]].concat()).assert_code(1);
     assert_outcome(&bench);
 }
+
+#[test]
+fn a_run_ends_the_same_when_nobody_reads_what_it_says() {
+    let bench = Bench::new();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    bench.run_saying(full).assert_code(1);
+    assert_outcome(&bench);
+}

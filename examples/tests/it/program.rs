@@ -87,6 +87,23 @@ impl Bench {
         self.start_with(arguments, environment).wait()
     }
 
+    /// Runs it with this as its standard output.
+    pub(crate) fn run_saying(&self, stdout: File) -> Ended {
+        let began = Instant::now();
+        let [out, stderr] = ["unheard.out", "unheard.err"].map(|name| self.path(name));
+        File::create(&out).unwrap();
+        let child = Command::new(example())
+            .arg("--dir")
+            .arg(self.dir())
+            .current_dir(self.root.path())
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(File::create(&stderr).unwrap())
+            .spawn()
+            .unwrap();
+        Start { child, stdout: out, stderr, began }.wait()
+    }
+
     /// Starts it where at most so many files may be open at a time.
     pub(crate) fn run_with_files(&self, files: u32, arguments: &[&str]) -> Output {
         Command::new("sh")
