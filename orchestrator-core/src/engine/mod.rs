@@ -6,7 +6,7 @@
 //! `people` (what people ask), `owner` (who drives, and what time does), `evolve` with `steps` (of one
 //! task) and `growth` (of the run), `prune` (what is over), `batch` (several commands as one commit,
 //! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
-//! back), `ask` (questions), `audit`.
+//! back), `ask` (questions) with `reason` (what holds a task), `audit`.
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
@@ -36,6 +36,7 @@ mod owner;
 mod people;
 mod places;
 mod prune;
+mod reason;
 mod record;
 mod registry;
 mod report;
@@ -46,11 +47,12 @@ mod table;
 
 use std::sync::Arc;
 
-pub use self::ask::{Mover, Reason, Settlement};
+pub use self::ask::Settlement;
 use self::batch::Batch;
 use self::body::{Bodies, Body};
 use self::draft::Draft;
 use self::index::Index;
+pub use self::reason::{Mover, Reason};
 use self::registry::Registry;
 pub(crate) use self::specs::Specs;
 use self::table::Table;

@@ -7,6 +7,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use orchestrator_core::failed_tests;
+
 /// From the output of a command to the names of what failed.
 type Find = dyn Fn(&str) -> BTreeSet<String> + Send + Sync;
 
@@ -29,7 +31,7 @@ impl Failures {
     /// Finds those that `cargo test`, nextest, pytest, `go test`, TAP and Jest print, one a line.
     #[must_use]
     pub fn common() -> Self {
-        Self::by(|output| output.lines().filter_map(failure_in).collect())
+        Self::by(failed_tests)
     }
 
     /// The names of what failed.
@@ -37,30 +39,6 @@ impl Failures {
     pub fn find(&self, output: &str) -> BTreeSet<String> {
         (self.0)(output)
     }
-}
-
-/// The failed test that a line names.
-fn failure_in(line: &str) -> Option<String> {
-    let line = line.trim();
-    let name = if let Some(rest) = line.strip_prefix("test ") {
-        rest.strip_suffix(" ... FAILED")?
-    } else if let Some(rest) = line.strip_prefix("FAILED ") {
-        rest.split_once(" - ").map_or(rest, |(name, _)| name)
-    } else if let Some(rest) = line.strip_prefix("--- FAIL: ") {
-        rest.split_once(" (").map_or(rest, |(name, _)| name)
-    } else if let Some(rest) = line.strip_prefix("not ok ") {
-        let name = rest.split_once(" - ").map_or(rest, |(_, name)| name);
-        if name.contains("# TODO") || name.contains("# SKIP") {
-            return None;
-        }
-        name
-    } else if let Some(rest) = line.strip_prefix("FAIL [") {
-        rest.split_once("] ")?.1
-    } else {
-        line.strip_prefix("● ").filter(|name| name.contains(" › "))?
-    };
-    let name = name.trim();
-    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// Reads a log, as far as it is looked at.
