@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use orchestrator_core::FencingToken;
 use orchestrator_core::port::Applied;
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::sleep;
 use tracing::info;
 
@@ -64,6 +64,8 @@ pub(crate) struct Branch {
     remote: Option<Arc<Remote>>,
     /// Set once it is there.
     made: OnceCell<()>,
+    /// One follows at a time: what another saw earlier would move the branch here back.
+    following: Mutex<()>,
 }
 
 /// A move of the branch to a merge.
@@ -86,16 +88,18 @@ impl Branch {
         remote: Option<Arc<Remote>>,
     ) -> Self {
         let BranchNames { target, integration: name } = names;
-        Self { git, refs, name, target, remote, made: OnceCell::new() }
+        let (made, following) = (OnceCell::new(), Mutex::default());
+        Self { git, refs, name, target, remote, made, following }
     }
 
     /// Refuses a branch on the other side that cannot be merged into.
     pub(crate) async fn check_there(&self) -> Result<(), GitError> {
         let Some(remote) = &self.remote else { return Ok(()) };
         remote.refuse_taken(&self.name).await?;
+        let merged = Merged::so_far(&self.git, &self.refs).await?;
         if remote.branch(&self.name).await?.is_none() {
             let ours = self.git.tip(&self.name).await?;
-            refuse_lost(&self.git, &self.refs, &self.name, ours.as_ref()).await?;
+            merged.check_in(&self.name, ours.as_ref()).await?;
         }
         Ok(())
     }
@@ -127,13 +131,14 @@ impl Branch {
 
     /// Where it stands, or will when it is made.
     pub(crate) async fn head(&self) -> Result<Oid, GitError> {
+        let merged = Merged::so_far(&self.git, &self.refs).await?;
         let (ours, theirs) = match self.git.tip(&self.name).await? {
             Some(ours) => (Some(ours), None),
             None => (None, self.theirs().await?),
         };
         // On the other side it is looked for when it is followed.
         if theirs.is_none() && (ours.is_none() || self.remote.is_none()) {
-            refuse_lost(&self.git, &self.refs, &self.name, ours.as_ref()).await?;
+            merged.check_in(&self.name, ours.as_ref()).await?;
         }
         match ours.or(theirs) {
             Some(found) => Ok(found),
@@ -165,7 +170,9 @@ impl Branch {
     /// Takes over where it stands on the other side; makes it there where it is missing.
     pub(crate) async fn follow(&self) -> Result<(), GitError> {
         let Some(remote) = &self.remote else { return Ok(()) };
+        let _turn = self.following.lock().await;
         let branch = self.name.as_str();
+        let merged = Merged::so_far(&self.git, &self.refs).await?;
         let mut theirs = remote.branch(branch).await?;
         if theirs.is_none() {
             let start = self.head().await?;
@@ -181,7 +188,7 @@ impl Branch {
         };
         self.refuse_taken().await?;
         remote.fetch(branch).await?;
-        refuse_lost(&self.git, &self.refs, branch, Some(&theirs)).await?;
+        merged.check_in(branch, Some(&theirs)).await?;
         let none = theirs.none_like();
         let ours = ours.unwrap_or(none);
         let moved = self.git.transact(&format!("update {branch} {theirs} {ours}\n")).await?;
@@ -330,12 +337,13 @@ pub(crate) async fn check(
     start: &Oid,
     has_remote: bool,
 ) -> Result<(), GitError> {
+    let merged = Merged::so_far(git, refs).await?;
     match git.tip(name).await? {
-        Some(tip) if !has_remote => refuse_lost(git, refs, name, Some(&tip)).await?,
+        Some(tip) if !has_remote => merged.check_in(name, Some(&tip)).await?,
         Some(_) => {}
         None => {
             if !has_remote {
-                refuse_lost(git, refs, name, None).await?;
+                merged.check_in(name, None).await?;
             }
             let tried = git.rehearse(&format!("create {name} {start}\n")).await?;
             if tried.code != 0 {
@@ -352,27 +360,36 @@ pub(crate) async fn check(
     git.refuse_taken(name).await
 }
 
-/// Refuses a branch that has not all that the run merged into it, because somebody removed it or
-/// moved it back. Commits of others are welcome, and said: nobody has looked whether they keep to
-/// anything.
-async fn refuse_lost(
-    git: &Git,
-    refs: &Refs,
-    name: &str,
-    stands: Option<&Oid>,
-) -> Result<(), GitError> {
-    let record = refs.merged();
-    let Some(last) = git.tip(&record).await?.filter(|last| Some(last) != stands) else {
-        return Ok(());
-    };
-    let (branch, last_text) = (short(name).to_owned(), last.to_string());
-    let Some(stands) = stands else {
-        return Err(GitError::BranchGone { branch, last: last_text, record });
-    };
-    if git.is_ancestor(last.as_str(), stands.as_str()).await? {
-        info!(%branch, from = %last, to = %stands, "the branch was moved on by others");
-        return Ok(());
+/// Where the branch stood after the last merge. It is looked for before the branch is: one that was
+/// looked at earlier has not what was merged meanwhile.
+struct Merged<'a> {
+    git: &'a Git,
+    record: String,
+    last: Option<Oid>,
+}
+
+impl<'a> Merged<'a> {
+    async fn so_far(git: &'a Git, refs: &Refs) -> Result<Self, GitError> {
+        let record = refs.merged();
+        let last = git.tip(&record).await?;
+        Ok(Self { git, record, last })
     }
-    let stands = stands.to_string();
-    Err(GitError::BranchMovedBack { branch, stands, last: last_text, record })
+
+    /// Refuses a branch that has not all that the run merged into it, because somebody removed it or
+    /// moved it back. Commits of others are welcome, and said: nobody has looked whether they keep to
+    /// anything.
+    async fn check_in(self, name: &str, stands: Option<&Oid>) -> Result<(), GitError> {
+        let Self { git, record, last } = self;
+        let Some(last) = last.filter(|last| Some(last) != stands) else { return Ok(()) };
+        let (branch, last_text) = (short(name).to_owned(), last.to_string());
+        let Some(stands) = stands else {
+            return Err(GitError::BranchGone { branch, last: last_text, record });
+        };
+        if git.is_ancestor(last.as_str(), stands.as_str()).await? {
+            info!(%branch, from = %last, to = %stands, "the branch was moved on by others");
+            return Ok(());
+        }
+        let stands = stands.to_string();
+        Err(GitError::BranchMovedBack { branch, stands, last: last_text, record })
+    }
 }

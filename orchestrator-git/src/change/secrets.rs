@@ -11,6 +11,9 @@ use crate::git::oid::Oid;
 use crate::git::repository::Git;
 use crate::names::{listed, path_of, shown};
 
+/// Most bytes of a file as it was before that are looked at.
+const BEFORE_BYTES_MAX: usize = 64 << 20;
+
 /// The files into which a change brings keys or tokens, in words; those that a file had before do
 /// not count, and neither do files in the tree that are longer.
 pub(crate) async fn find(
@@ -38,7 +41,8 @@ pub(crate) async fn find(
         } else {
             let name = [base.as_str().as_bytes(), b":", entry.path.as_slice()].concat();
             let call = git.plumbing(["cat-file", "blob"]).arg(path_of(&name));
-            git.ask(call).await?.stdout
+            // Its beginning will do: what is not found in it was brought.
+            git.ask(call.bytes_max(BEFORE_BYTES_MAX)).await?.stdout
         };
         let is_known = |secret: &[u8]| before.windows(secret.len()).any(|it| it == secret);
         let mut secrets = secrets.into_iter().filter_map(|secret| bytes.get(secret));

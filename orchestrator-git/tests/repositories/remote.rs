@@ -1,5 +1,6 @@
 //! Merging into a branch of another repository on disk.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -82,6 +83,31 @@ async fn a_branch_that_somebody_moved_there_is_proposed_on_anew() {
     assert_eq!(git(&bare, ["show", &format!("{BRANCH}:two")]), "2");
     world.fence(&task("one"), 4).await;
     assert!(conflict(world.propose(&task("one"), 4, &one).await).contains("meanwhile"));
+}
+
+#[tokio::test]
+async fn who_looks_at_the_branch_there_while_it_moves_does_not_take_it_for_one_that_was_moved_back()
+{
+    let (world, bare) = world().await;
+    let names = ["one", "two", "three"];
+    let mut sealed = Vec::new();
+    for (token, name) in (1..).zip(names) {
+        sealed.push(world.work(&task(name), token, &[(name, "done\n")]).await);
+    }
+    let is_over = Cell::new(false);
+    let merge = async {
+        for ((token, name), sealed) in (11..).zip(names).zip(&sealed) {
+            world.merge(&task(name), token, sealed).await;
+        }
+        is_over.set(true);
+    };
+    let look = async || {
+        while !is_over.get() {
+            assert!(world.run.is_merged(&sealed[0].base).await.unwrap());
+        }
+    };
+    tokio::join!(merge, look(), look());
+    assert_eq!(tip(&bare), tip(&world.repo));
 }
 
 #[tokio::test]
