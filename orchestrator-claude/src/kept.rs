@@ -12,13 +12,18 @@ use orchestrator_core::BlobHash;
 use orchestrator_core::port::StageContext;
 use tracing::warn;
 
+use crate::placed;
+
+/// More than an attempt or its reviews leave to the next one, in bytes.
+const BYTES_MAX: u64 = 64 << 20;
+
 /// What the directories begin with in which each of several reviewers logs, in that of their stage.
 pub(crate) const MEMBER: &str = "reviewer-";
 
 /// A file of this name beside the workspace, as it was written.
 pub(crate) fn read(cx: &StageContext, name: &str) -> Option<Vec<u8>> {
     let file = cx.workspace.aside.join(name);
-    let text = std::fs::read(&file).ok()?;
+    let text = placed::read(&file, BYTES_MAX).ok()?;
     let sealed = std::fs::read_to_string(seal(cx, name)).unwrap_or_default();
     if sealed != BlobHash::of(&text).as_str() {
         warn!(file = %file.display(), "what is kept of earlier stages was changed, and is not used");
@@ -30,12 +35,11 @@ pub(crate) fn read(cx: &StageContext, name: &str) -> Option<Vec<u8>> {
 /// Keeps a text in a file of this name.
 pub(crate) fn write(cx: &StageContext, name: &str, text: &[u8]) -> io::Result<()> {
     let seal = seal(cx, name);
-    std::fs::create_dir_all(&cx.workspace.aside)?;
     if let Some(dir) = seal.parent() {
         std::fs::create_dir_all(dir)?;
     }
     std::fs::write(seal, BlobHash::of(text).as_str())?;
-    std::fs::write(cx.workspace.aside.join(name), text)
+    placed::put(&cx.workspace.aside.join(name), text).map(drop)
 }
 
 /// Holds the hash of what was kept, beside the directories of the task's stages.

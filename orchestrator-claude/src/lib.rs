@@ -24,6 +24,7 @@ mod kept;
 mod memory;
 pub mod outcome;
 mod outfit;
+mod placed;
 pub mod prompt;
 mod reviewer;
 mod runner;

@@ -1,7 +1,6 @@
 //! One run of an agent program, from its files and arguments to what it said.
 
 mod listener;
-mod placed;
 mod record;
 
 use std::borrow::Cow;
@@ -24,6 +23,7 @@ use crate::agent::{
     Prices, RateLimit, Reader,
 };
 use crate::outcome::{Class, Exit, Stop, Told};
+use crate::placed;
 use crate::signals::Signal;
 use crate::unready::Unready;
 use crate::wall::{closed_until, reopened};
