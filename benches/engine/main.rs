@@ -132,12 +132,14 @@ fn memory_and_adding(options: &Options) {
         let size = options.size(1_000_000);
         let graph = graphs::ordered(size);
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
-        let [plain, parse, add] = options.median_of(|| figures::adding(&graph).map(millis));
+        let [plain, add] = options.median_of(|| figures::adding(&graph).map(millis));
         let name = format!("add_{}", short(size));
         println!("{name}_plain_parse_ms: {plain:.0}");
-        println!("{name}_plan_parse_ms: {parse:.0}");
         println!("{name}_ms: {add:.0}");
         println!("{name}_ratio: {:.2}", add / plain);
+        let graph = graphs::ordered(options.size(100_000));
+        let [plain, parse] = options.median_of(|| figures::parsing(&graph).map(millis));
+        println!("plan_text_{}_ratio: {:.2}", short(options.size(100_000)), parse / plain);
     }
     if options.asks_for("cascade") {
         let size = options.size(1_000_000);
