@@ -8,8 +8,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use orchestrator_core::head_and_tail;
-use orchestrator_process::{End, Environment, Limits, Program, run};
+use orchestrator_core::{Mask, head_and_tail};
+use orchestrator_process::{End, Environment, Limits, Program, mask_file, run};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{GitConfig, SetUp};
@@ -79,10 +79,14 @@ impl Fittings {
             .args(args)
             .cwd(&place.tree)
             .environment(environment)
-            .stdout_file(out)
-            .stderr_file(err)
+            .stdout_file(&out)
+            .stderr_file(&err)
             .limits(Limits::new(timeout));
         let ended = run(&program, &CancellationToken::new(), &mut ()).await;
+        let mask = Mask::keys();
+        for log in [&out, &err] {
+            mask_file(log, &mask).map_err(GitError::io(log, "cleared of keys"))?;
+        }
         let ended = ended.map_err(GitError::Start)?;
         if ended.how == End::Exited(0) {
             return Ok(());
@@ -91,7 +95,7 @@ impl Fittings {
         Err(GitError::SetUp {
             command: command.join(" "),
             how: format!("{:?}", ended.how),
-            said: head_and_tail(said.trim(), SHOWN_BYTES),
+            said: head_and_tail(mask.text(said.trim()).as_ref(), SHOWN_BYTES),
         })
     }
 

@@ -74,6 +74,25 @@ async fn a_command_that_says_a_lot_is_let_finish() {
 }
 
 #[tokio::test]
+async fn keys_that_a_command_says_are_masked_in_its_log_and_in_the_error() {
+    // The command puts it together, so that it does not hold what looks like a key itself.
+    let key = format!("ghp_{}", "a1B2".repeat(9));
+    for end in [0, 3] {
+        let steps = vec![run(&format!(
+            "printf 'with ghp_'; for i in 1 2 3 4 5 6 7 8 9; do printf a1B2; done; echo; exit {end}"
+        ))];
+        let world = World::with(|_| {}, |config| config.set_up = steps).await;
+        let opened = world.run.open(&world.ask(&task("t"), 1, Start::OnTarget)).await;
+        let said = match opened {
+            Ok(workspace) => fs::read_to_string(workspace.path.join("../set-up.out")).unwrap(),
+            Err(err) => err.chain(),
+        };
+        let is_masked = said.contains("with ****") || said.contains("with [masked]");
+        assert!(is_masked && !said.contains(&key), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_step_that_fails_or_leaves_the_worktree_is_named_and_nobody_works_there() {
     let steps = [
         (run("echo no such package >&2; exit 7"), "no such package"),
