@@ -15,7 +15,7 @@ use crate::git::repository::Git;
 use crate::git::trailers::CANDIDATE_TRAILER;
 use crate::names::{ASIDE, RUNS, path_of};
 use crate::run::GitRun;
-use crate::work::worktree::SET_ASIDE;
+use crate::worktrees::worktree::SET_ASIDE;
 
 /// What is asked of each ref.
 const FORMAT: &str = "--format=%(refname)%00%(objectname)%00%(committerdate:unix)%00";

@@ -19,7 +19,7 @@
 //!   declared, and go when another task gets the worktree.
 //!
 //! Where things are, each knowing only those before it: `git` calls git on one repository; `branch` is
-//! what is merged into, and the fences of it; `work` is where tasks are worked on; `change` makes
+//! what is merged into, and the fences of it; `worktrees` is where tasks are worked on; `change` makes
 //! commits of work; `merge` brings them onto the branch. [`GitRun`] is made of these, `workspaces`
 //! and `integrator` are its two ports, `judge`, `kept` and `forward` what else it can do. `names` and
 //! `files` are for all of them.
@@ -41,8 +41,8 @@ mod kept;
 mod merge;
 mod names;
 mod run;
-mod work;
 mod workspaces;
+mod worktrees;
 
 pub use self::{
     config::{GitConfig, PortBlocks, SetUp, Strategy},

@@ -16,8 +16,8 @@ use crate::git::exec::Caller;
 use crate::git::repository::Git;
 use crate::merge::merger::Merger;
 use crate::names::{Refs, short};
-use crate::work::spaces::Spaces;
-use crate::work::worktree::Worktrees;
+use crate::worktrees::spaces::Spaces;
+use crate::worktrees::worktree::Worktrees;
 
 /// The workspaces and the merge queue of one run on one repository.
 ///

@@ -21,10 +21,10 @@ use crate::git::trailers::{
     ATTEMPT_TRAILER, COST_TRAILER, RUN_TRAILER, TASK_TRAILER, TOKEN_TRAILER, message,
 };
 use crate::names::{Refs, listed, path_of, shown};
-use crate::work::keep::Snapshot;
-use crate::work::marker::Marker;
-use crate::work::place::Place;
-use crate::work::spaces::Spaces;
+use crate::worktrees::keep::Snapshot;
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
+use crate::worktrees::spaces::Spaces;
 
 /// What makes changes of the work in the workspaces of a run.
 #[derive(Debug)]

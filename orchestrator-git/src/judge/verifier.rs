@@ -19,8 +19,8 @@ use crate::git::oid::Oid;
 use crate::judge::failures::{self, Failures};
 use crate::names::listed;
 use crate::run::GitRun;
-use crate::work::marker::Marker;
-use crate::work::place::Place;
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
 
 /// Most bytes of a log that are looked at for failures.
 const LOG_BYTES_MAX: u64 = 64 << 20;

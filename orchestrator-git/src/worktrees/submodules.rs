@@ -11,8 +11,8 @@ use crate::error::GitError;
 use crate::files::{read_plain, remove_if_there};
 use crate::git::oid::Oid;
 use crate::names::{listed, path_of, shown};
-use crate::work::place::Place;
-use crate::work::worktree::Worktrees;
+use crate::worktrees::place::Place;
+use crate::worktrees::worktree::Worktrees;
 
 /// Most bytes of entries that are looked through for submodules: some millions of files.
 const LISTED_BYTES_MAX: usize = 512 << 20;

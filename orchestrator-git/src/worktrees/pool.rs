@@ -13,9 +13,9 @@ use tracing::debug;
 use crate::error::GitError;
 use crate::files::{remove_if_there, renew, unique};
 use crate::names::bytes_of;
-use crate::work::marker::Marker;
-use crate::work::place::Place;
-use crate::work::worktree::{ADMIN, Worktrees};
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
+use crate::worktrees::worktree::{ADMIN, Worktrees};
 
 /// The directory of spare worktrees.
 const POOL: &str = ".pool";

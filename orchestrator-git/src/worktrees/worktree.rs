@@ -17,9 +17,9 @@ use crate::git::locks;
 use crate::git::oid::Oid;
 use crate::git::repository::Git;
 use crate::names::{Refs, bytes_of, path_of};
-use crate::work::marker::Marker;
-use crate::work::place::Place;
-use crate::work::setup::Fittings;
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
+use crate::worktrees::setup::Fittings;
 
 /// Most bytes that are read of the file that ties a worktree to its repository.
 const LINK_BYTES_MAX: u64 = 64 << 10;

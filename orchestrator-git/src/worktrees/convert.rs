@@ -10,7 +10,7 @@ use crate::git::apart::Apart;
 use crate::git::diff::{Entry, GITLINK, SYMLINK};
 use crate::git::oid::Oid;
 use crate::names::path_of;
-use crate::work::place::Place;
+use crate::worktrees::place::Place;
 
 /// Attributes by which git converts a file.
 const CONVERTING: &[&str] = &["text", "crlf", "eol", "ident", "working-tree-encoding", "filter"];

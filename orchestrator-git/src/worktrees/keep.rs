@@ -14,9 +14,9 @@ use crate::git::oid::Oid;
 use crate::git::repository::Git;
 use crate::git::trailers::{ATTEMPT_TRAILER, RUN_TRAILER, TOKEN_TRAILER, message};
 use crate::names::{Refs, listed, path_of, shown};
-use crate::work::marker::Marker;
-use crate::work::place::Place;
-use crate::work::worktree::Worktrees;
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
+use crate::worktrees::worktree::Worktrees;
 
 /// The largest file that git is given, which takes it half a minute.
 const TAKEN_BYTES_MAX: u64 = 1 << 30;

@@ -17,13 +17,13 @@ use crate::git::diff;
 use crate::git::oid::Oid;
 use crate::git::repository::Git;
 use crate::names::{Refs, shown};
-use crate::work::keep::Keeper;
-use crate::work::marker::Marker;
-use crate::work::place::Place;
-use crate::work::pool::Pool;
-use crate::work::programs::Programs;
-use crate::work::room::Disks;
-use crate::work::worktree::{Checkout, TRASH, Worktrees};
+use crate::worktrees::keep::Keeper;
+use crate::worktrees::marker::Marker;
+use crate::worktrees::place::Place;
+use crate::worktrees::pool::Pool;
+use crate::worktrees::programs::Programs;
+use crate::worktrees::room::Disks;
+use crate::worktrees::worktree::{Checkout, TRASH, Worktrees};
 
 /// How the names of places begin that belong to no task; no slug does.
 const BESIDE: char = '+';

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{GitConfig, SetUp};
 use crate::error::GitError;
 use crate::files::remove_if_there;
-use crate::work::place::Place;
+use crate::worktrees::place::Place;
 
 /// Most bytes of a command's output that an error shows.
 const SHOWN_BYTES: usize = 4 << 10;
