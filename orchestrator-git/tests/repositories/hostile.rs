@@ -1,14 +1,13 @@
 //! A user's checkout that must not be touched, and a repository that must not be trusted.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::{Start, Workspaces as _};
 use orchestrator_git::{GitError, GitRun};
 use tempfile::TempDir;
 
-use crate::world::{World, conflict, git, listing, refused, task, write};
+use crate::world::{World, conflict, git, listing, program, refused, task, write};
 
 /// A whole round: work, judge, merge, conflict, leftovers, clean-up.
 async fn round(world: &World) {
@@ -83,8 +82,7 @@ fn evil_program() -> (TempDir, String, PathBuf) {
     let evil = dir.path().join("evil.sh");
     let proof = dir.path().join("proof");
     let text = format!("#!/bin/sh\necho \"$0 $@\" >> '{}'\nexit 0\n", proof.display());
-    fs::write(&evil, text).unwrap();
-    fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
+    program(&evil, &text);
     let command = evil.to_str().unwrap().to_owned();
     (dir, command, proof)
 }
@@ -196,8 +194,7 @@ async fn configuration_that_is_there_only_while_git_works_runs_nothing() {
                 dir.path().display(),
                 config.display()
             );
-            fs::write(&git_program, script).unwrap();
-            fs::set_permissions(&git_program, fs::Permissions::from_mode(0o755)).unwrap();
+            program(&git_program, &script);
         },
         |config| config.program = git_program.clone().into_os_string(),
     )
@@ -296,8 +293,7 @@ async fn variables_of_git_that_are_inherited_steer_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let proof = dir.path().join("proof");
     let evil = dir.path().join("evil");
-    fs::write(&evil, format!("#!/bin/sh\necho \"$@\" >> '{}'\n", proof.display())).unwrap();
-    fs::set_permissions(&evil, fs::Permissions::from_mode(0o755)).unwrap();
+    program(&evil, &format!("#!/bin/sh\necho \"$@\" >> '{}'\n", proof.display()));
     let name = "hostile::a_dirty_checkout_is_byte_identical_afterwards";
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", name]);

@@ -101,7 +101,7 @@ async fn a_lock_of_somebody_else_is_named_and_left() {
 /// A program that git's name is given to, so that it may hold a lock.
 fn holder(world: &World) -> Child {
     let program = world.dir.path().join("git");
-    fs::copy("/bin/sleep", &program).unwrap();
+    std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
     Command::new(program).arg("60").current_dir(&world.repo).stdin(Stdio::null()).spawn().unwrap()
 }
 

@@ -2,14 +2,13 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use orchestrator_core::FencingToken;
 use orchestrator_core::port::{Applied, Integrator as _};
 use orchestrator_git::{GitError, GitRun, KeptWork};
 
-use crate::world::{World, clean, conflict, git, task, write};
+use crate::world::{World, clean, conflict, git, program, task, write};
 
 const BRANCH: &str = "orchestrator/r";
 
@@ -22,8 +21,8 @@ async fn world() -> (World, PathBuf) {
         let hooks = dir.join("origin é.git/hooks");
         fs::create_dir_all(&hooks).unwrap();
         for hook in ["pre-receive", "update", "reference-transaction", "post-receive"] {
-            write(&hooks, hook, "#!/bin/sh\ntouch \"$(git rev-parse --git-dir)/trace\"\nexit 1\n");
-            fs::set_permissions(hooks.join(hook), fs::Permissions::from_mode(0o755)).unwrap();
+            let trace = "#!/bin/sh\ntouch \"$(git rev-parse --git-dir)/trace\"\nexit 1\n";
+            program(&hooks.join(hook), trace);
         }
         // Nothing of the repository's configuration may lead a push elsewhere.
         let elsewhere = format!("url.{}/elsewhere.pushInsteadOf", dir.display());

@@ -2,7 +2,6 @@
 //! with a branch here and with one in another repository.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use orchestrator_git::GitRun;
 
 use crate::killed::{Record, carry_out};
-use crate::world::{World, git, task, write};
+use crate::world::{World, git, program, task};
 
 /// Tells the test that is started as a process of its own where the repository is, and for which
 /// task.
@@ -76,8 +75,7 @@ impl Stage {
     async fn new(is_remote: bool) -> Self {
         let world = World::new().await;
         let dir = world.dir.path();
-        write(dir, "wrapped", WRAPPED);
-        fs::set_permissions(dir.join("wrapped"), fs::Permissions::from_mode(0o755)).unwrap();
+        program(&dir.join("wrapped"), WRAPPED);
         let mut branch = world.repo.clone();
         if is_remote {
             git(dir, ["init", "-q", "--bare", ORIGIN]);

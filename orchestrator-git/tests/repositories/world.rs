@@ -2,8 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use orchestrator_core::port::{
@@ -47,6 +48,16 @@ pub(crate) fn write(dir: &Path, path: impl AsRef<Path>, text: impl AsRef<[u8]>) 
     let path = dir.join(path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();
+}
+
+/// Writes a program. A process of its own does it: what this one has open to write, a child that
+/// another test is just starting has too, and until then the program is "busy" and does not start.
+pub(crate) fn program(path: &Path, text: &str) {
+    let mut writer = Command::new("sh");
+    writer.args(["-c", "cat > \"$0\" && chmod 755 \"$0\""]).arg(path).stdin(Stdio::piped());
+    let mut writer = writer.spawn().unwrap();
+    writer.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success());
 }
 
 /// Everything in a directory: paths, kinds and contents.
