@@ -10,7 +10,7 @@ use crate::codec::{Shared, read_exact_task, read_owner, read_plan, read_pool, re
 use crate::error::{REMEDY_FILE, REMEDY_RECORD, read_error};
 use crate::row::Fields;
 use crate::table::SQL;
-use crate::{read, rebuild};
+use crate::{read, rebuild, stored};
 
 /// What an examination found.
 #[derive(Debug)]
@@ -103,11 +103,11 @@ fn is_of_a_value(what: &str) -> bool {
 /// Examines all that is in the file.
 pub(crate) fn examine(conn: &mut Connection) -> Result<Health, StoreError> {
     // One state of the file, whatever is committed meanwhile.
-    let tx = read::reading(conn)?;
+    let tx = stored::reading(conn)?;
     let mut faults = damage(&tx);
     let mut events = 0;
     let mut runs = Vec::new();
-    let names = read::each_row(&tx, "SELECT id FROM runs ORDER BY id", [], |row| {
+    let names = stored::each_row(&tx, "SELECT id FROM runs ORDER BY id", [], |row| {
         // Names that are none were found by then.
         runs.extend(Fields::new("runs", row).parsed::<RunId>());
         Ok(())
@@ -129,20 +129,20 @@ fn damage(conn: &Connection) -> Vec<FileFault> {
     const STRAYS: &str = r#"SELECT "table", parent FROM pragma_foreign_key_check LIMIT 100"#;
     let mut faults = Vec::new();
     let mut damages = BTreeSet::new();
-    let end = read::each_row(conn, "PRAGMA integrity_check", [], |row| {
+    let end = stored::each_row(conn, "PRAGMA integrity_check", [], |row| {
         damages.insert(text(row, 0)?);
         Ok(())
     });
     damages.remove("ok");
     faults.extend(damages.into_iter().map(|what| FileFault::Damaged { what }));
     note("the pages of the file", end, &mut faults);
-    let end = read::each_row(conn, STRAYS, [], |row| {
+    let end = stored::each_row(conn, STRAYS, [], |row| {
         faults.push(FileFault::Stray { table: text(row, 0)?, parent: text(row, 1)? });
         Ok(())
     });
     note("to which run each row belongs", end, &mut faults);
     let unnamed = |row: &Row<'_>| Fields::new("runs", row).parsed::<RunId>();
-    let unnamed = read::unreadable(conn, "SELECT id FROM runs", [], unnamed);
+    let unnamed = stored::unreadable(conn, "SELECT id FROM runs", [], unnamed);
     faults.extend(unnamed.into_iter().map(|cause| FileFault::Unnamed { cause }));
     faults
 }
@@ -153,7 +153,7 @@ fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
 
 /// Holds a run's records against its log; returns how many events were read.
 fn examine_run(tx: &Transaction<'_>, run: &RunId, faults: &mut Vec<FileFault>) -> u64 {
-    let (number, seq) = match read::run_number(tx, run).map_err(read_error) {
+    let (number, seq) = match stored::run_number(tx, run).map_err(read_error) {
         Ok(Some(found)) => found,
         Ok(None) => return 0,
         Err(cause) => {
@@ -162,7 +162,7 @@ fn examine_run(tx: &Transaction<'_>, run: &RunId, faults: &mut Vec<FileFault>) -
         }
     };
     let mut unreadable = unreadable_rows(tx, run, number);
-    unreadable.extend(rebuild::check_end(tx, run, number, seq).err());
+    unreadable.extend(stored::check_end(tx, run, number, seq).err());
     let loaded = read::load_as_it_is(tx, run, number);
     let must = rebuild::from_log(tx, run, number);
     let events = must.as_ref().map_or(0, |must| must.seq.0);
@@ -196,13 +196,13 @@ fn unreadable_rows(tx: &Transaction<'_>, run: &RunId, number: i64) -> Vec<StoreE
     const ANSWERS: &str = "SELECT id, answer FROM commands WHERE run = ?1 ORDER BY id";
     let shared = &mut Shared::default();
     [
-        read::unreadable(tx, &SQL.run, [run.as_str()], read_run),
-        read::unreadable(tx, &SQL.plans, [number], read_plan),
-        read::unreadable(tx, &SQL.tasks, [number], |row| read_exact_task(row, shared)),
-        read::unreadable(tx, &SQL.pools, [number], read_pool),
-        read::unreadable(tx, &SQL.owners, [number], read_owner),
-        read::unreadable(tx, EVENTS, [number], read::read_event),
-        read::unreadable(tx, ANSWERS, [number], read::read_answer),
+        stored::unreadable(tx, &SQL.run, [run.as_str()], read_run),
+        stored::unreadable(tx, &SQL.plans, [number], read_plan),
+        stored::unreadable(tx, &SQL.tasks, [number], |row| read_exact_task(row, shared)),
+        stored::unreadable(tx, &SQL.pools, [number], read_pool),
+        stored::unreadable(tx, &SQL.owners, [number], read_owner),
+        stored::unreadable(tx, EVENTS, [number], stored::read_event),
+        stored::unreadable(tx, ANSWERS, [number], stored::read_answer),
     ]
     .into_iter()
     .flatten()

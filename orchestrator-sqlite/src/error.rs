@@ -2,11 +2,118 @@
 
 use std::error::Error;
 use std::fmt::Display;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use orchestrator_core::port::{CommitError, StoreError};
 use rusqlite::{ErrorCode, ffi};
 
 use crate::worker::Gone;
+
+/// Why a file could not be opened as a store. It was left as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There can be no file at this path.
+    #[error("cannot open `{}`", .path.display())]
+    Path {
+        /// The path, or the folder of it that is missing.
+        path: PathBuf,
+        /// What the operating system says.
+        #[source]
+        source: io::Error,
+    },
+    /// The file may be read but not written.
+    #[error("`{}` is read-only: make the file and its folder writable", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file belongs to another program.
+    #[error("`{}` is not a store of this program: name another file", .path.display())]
+    NotOurs {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file was written by a newer version of this program.
+    #[error("`{}` has format {found}, this program knows up to {known}: use a newer program", .path.display())]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// The format it has.
+        found: u32,
+        /// The newest that is known.
+        known: u32,
+    },
+    /// Somebody else held the file for too long.
+    #[error("`{}` is held by another program: try again when it has ended", .path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// There is no room to set the file up.
+    #[error("no room to write `{}`: make some and try again", .path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+    /// The place of the file does not allow a write-ahead log.
+    #[error("`{}` cannot have a write-ahead log (it has mode `{mode}`): put it on a local disk", .path.display())]
+    NoLog {
+        /// The file.
+        path: PathBuf,
+        /// The mode that it has instead.
+        mode: String,
+    },
+    /// The file is on a disk of another host, where a write-ahead log is not safe.
+    #[error("`{}` is on a network file system ({kind}): put it on a local disk", .path.display())]
+    NetworkDisk {
+        /// The file.
+        path: PathBuf,
+        /// The kind of file system.
+        kind: String,
+    },
+    /// Another process has the file open as its only owner.
+    #[error("`{}` has an owner: {owner}; end it first", .path.display())]
+    Owned {
+        /// The file.
+        path: PathBuf,
+        /// What the owner says of itself.
+        owner: String,
+    },
+    /// The write-ahead log beside the file is of another one, or of the same at another time: a
+    /// backup took its place, say, and the log was left. Opening both would mix them.
+    #[error(
+        "`{}` does not belong to `{}`: put back the file that it belongs to, or move the log away \
+         to open the file as it is",
+        .log.display(), .path.display()
+    )]
+    ForeignLog {
+        /// The file.
+        path: PathBuf,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// SQLite cannot open it for another reason.
+    #[error(
+        "cannot open `{}` as a database: restore a backup, or save what can be read with \
+         `sqlite3 FILE .recover`",
+        .path.display()
+    )]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        #[source]
+        source: rusqlite::Error,
+    },
+}
 
 /// What helps when a row of a table cannot be understood.
 fn remedy(table: &str) -> &'static str {
@@ -98,6 +205,18 @@ fn is_altered(err: &rusqlite::Error) -> bool {
         .iter()
         .any(|gone| said.contains(gone));
     is_odd_value || is_new_rule || (code == Some(ffi::SQLITE_ERROR) && is_gone)
+}
+
+/// An error of opening a file.
+pub(crate) fn open_error(path: &Path, source: rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    match failure(&source) {
+        Failure::Busy => OpenError::Busy { path, source },
+        Failure::Full => OpenError::Full { path, source },
+        Failure::ReadOnly => OpenError::ReadOnly { path },
+        Failure::NotADatabase => OpenError::NotOurs { path },
+        Failure::Corrupt | Failure::Other => OpenError::Database { path, source },
+    }
 }
 
 /// An error of a read.

@@ -30,6 +30,7 @@ pub mod mutant;
 #[cfg(not(feature = "mutants"))]
 mod mutant;
 mod open;
+mod options;
 mod owner;
 mod place;
 #[cfg(test)]
@@ -40,6 +41,7 @@ mod repair;
 mod row;
 mod schema;
 mod store;
+mod stored;
 mod table;
 mod watch;
 mod worker;
@@ -49,6 +51,7 @@ mod writer;
 pub use self::{
     copy::{CopyError, Exported},
     doctor::{FileFault, Health},
-    open::{OpenError, SqliteOptions, Synchronous},
+    error::OpenError,
+    options::{SqliteOptions, Synchronous},
     store::SqliteStore,
 };

@@ -7,222 +7,13 @@ use std::{fs, io, path, thread};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use crate::error::{Failure, failure};
+use crate::error::{Failure, OpenError, failure, open_error};
 use crate::log::{self, Log};
+use crate::options::{SqliteOptions, Synchronous};
 use crate::owner::{self, Claim};
 use crate::place::{FilePlace, network_disk};
 use crate::schema::{self, Identity};
 use crate::writer::Writer;
-
-/// When a commit counts as written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Synchronous {
-    /// Once it is on disk: it outlives a crash of the machine.
-    #[default]
-    Full,
-    /// Once the operating system has it: it outlives a crash of the process, but a crash of the
-    /// machine may undo the last commits. Faster; a run that must not pay for work twice wants
-    /// [`Synchronous::Full`].
-    Normal,
-}
-
-/// How a store is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SqliteOptions {
-    /// When a commit counts as written.
-    pub synchronous: Synchronous,
-    /// How long a call waits for other processes that write before it answers that the store is
-    /// busy. The time counts from when its turn comes: writes are done one after another, so that
-    /// one behind others that each wait so long waits for them too.
-    pub busy_max: Duration,
-    /// Whether a file on a network file system is opened all the same. That is safe only while
-    /// processes of one host alone use it, and where its locks work.
-    pub network_disk: bool,
-    /// Whether the store is opened as the only one that opens the file so; any number of others may
-    /// use it beside.
-    pub exclusive: bool,
-    /// How large the write-ahead log may get. It grows only while somebody reads without a break;
-    /// over this limit commits answer that there is no room, and other writes that the store is
-    /// busy, until that reader has ended. Renewals of leases may go a sixteenth further.
-    pub log_bytes_max: u64,
-    /// How large the file may get, its log apart. A commit that would make it larger answers that
-    /// there is no room; what is there stays readable.
-    pub file_bytes_max: u64,
-}
-
-impl SqliteOptions {
-    /// Commits are on disk when they return and wait up to 10 seconds for others; the file is on a
-    /// disk of this host, has any number of owners, a log of up to 4 GiB, and any size.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            synchronous: Synchronous::Full,
-            busy_max: Duration::from_secs(10),
-            network_disk: false,
-            exclusive: false,
-            log_bytes_max: 4 * 1024 * 1024 * 1024,
-            file_bytes_max: u64::MAX,
-        }
-    }
-
-    /// With commits that count as written from then on.
-    #[must_use]
-    pub const fn with_synchronous(mut self, synchronous: Synchronous) -> Self {
-        self.synchronous = synchronous;
-        self
-    }
-
-    /// With calls that wait so long for others that write.
-    #[must_use]
-    pub const fn with_busy_max(mut self, busy_max: Duration) -> Self {
-        self.busy_max = busy_max;
-        self
-    }
-
-    /// With a file that may be on a network file system.
-    #[must_use]
-    pub const fn with_network_disk(mut self, network_disk: bool) -> Self {
-        self.network_disk = network_disk;
-        self
-    }
-
-    /// As the only store, or not, that opens the file so.
-    ///
-    /// The claim is a lock of the operating system on a file of its own, `….db-owner`. It ends with
-    /// the process that holds it, however that dies, and is bound to no pid that another process
-    /// could get.
-    #[must_use]
-    pub const fn with_exclusive(mut self, exclusive: bool) -> Self {
-        self.exclusive = exclusive;
-        self
-    }
-
-    /// With a file of at most so many bytes, or of the size that it has by then.
-    #[must_use]
-    pub const fn with_file_bytes_max(mut self, file_bytes_max: u64) -> Self {
-        self.file_bytes_max = file_bytes_max;
-        self
-    }
-
-    /// With a write-ahead log of at most about so many bytes.
-    #[must_use]
-    pub const fn with_log_bytes_max(mut self, log_bytes_max: u64) -> Self {
-        self.log_bytes_max = log_bytes_max;
-        self
-    }
-}
-
-impl Default for SqliteOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// Why a file could not be opened as a store. It was left as it is.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// There can be no file at this path.
-    #[error("cannot open `{}`", .path.display())]
-    Path {
-        /// The path, or the folder of it that is missing.
-        path: PathBuf,
-        /// What the operating system says.
-        #[source]
-        source: io::Error,
-    },
-    /// The file may be read but not written.
-    #[error("`{}` is read-only: make the file and its folder writable", .path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file belongs to another program.
-    #[error("`{}` is not a store of this program: name another file", .path.display())]
-    NotOurs {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file was written by a newer version of this program.
-    #[error("`{}` has format {found}, this program knows up to {known}: use a newer program", .path.display())]
-    TooNew {
-        /// The file.
-        path: PathBuf,
-        /// The format it has.
-        found: u32,
-        /// The newest that is known.
-        known: u32,
-    },
-    /// Somebody else held the file for too long.
-    #[error("`{}` is held by another program: try again when it has ended", .path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite says.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// There is no room to set the file up.
-    #[error("no room to write `{}`: make some and try again", .path.display())]
-    Full {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite says.
-        #[source]
-        source: rusqlite::Error,
-    },
-    /// The place of the file does not allow a write-ahead log.
-    #[error("`{}` cannot have a write-ahead log (it has mode `{mode}`): put it on a local disk", .path.display())]
-    NoLog {
-        /// The file.
-        path: PathBuf,
-        /// The mode that it has instead.
-        mode: String,
-    },
-    /// The file is on a disk of another host, where a write-ahead log is not safe.
-    #[error("`{}` is on a network file system ({kind}): put it on a local disk", .path.display())]
-    NetworkDisk {
-        /// The file.
-        path: PathBuf,
-        /// The kind of file system.
-        kind: String,
-    },
-    /// Another process has the file open as its only owner.
-    #[error("`{}` has an owner: {owner}; end it first", .path.display())]
-    Owned {
-        /// The file.
-        path: PathBuf,
-        /// What the owner says of itself.
-        owner: String,
-    },
-    /// The write-ahead log beside the file is of another one, or of the same at another time: a
-    /// backup took its place, say, and the log was left. Opening both would mix them.
-    #[error(
-        "`{}` does not belong to `{}`: put back the file that it belongs to, or move the log away \
-         to open the file as it is",
-        .log.display(), .path.display()
-    )]
-    ForeignLog {
-        /// The file.
-        path: PathBuf,
-        /// Its log.
-        log: PathBuf,
-    },
-    /// SQLite cannot open it for another reason.
-    #[error(
-        "cannot open `{}` as a database: restore a backup, or save what can be read with \
-         `sqlite3 FILE .recover`",
-        .path.display()
-    )]
-    Database {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite says.
-        #[source]
-        source: rusqlite::Error,
-    },
-}
 
 /// The connections of an open store.
 #[derive(Debug)]
@@ -257,7 +48,7 @@ pub(crate) fn open(path: &Path, options: &SqliteOptions) -> Result<Opened, OpenE
         return Err(OpenError::ForeignLog { path: path.clone(), log: log::path_of(path) });
     }
     let claim = options.exclusive.then(|| claim(path)).transpose()?;
-    let explain = |source| explain(path, source);
+    let explain = |source| open_error(path, source);
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_READ_WRITE;
     let create = flags | OpenFlags::SQLITE_OPEN_CREATE;
     let mut writer = Connection::open_with_flags(path, create).map_err(explain)?;
@@ -338,7 +129,7 @@ fn check_identity(
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(), OpenError> {
-    let explain = |source| explain(path, source);
+    let explain = |source| open_error(path, source);
     conn.busy_timeout(options.busy_max).map_err(explain)?;
     // Otherwise closing would move the other program's log into its file.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(explain)?;
@@ -373,7 +164,7 @@ fn set_up(
     options: &SqliteOptions,
     log: &Log,
 ) -> Result<(), OpenError> {
-    let explain = |source| explain(path, source);
+    let explain = |source| open_error(path, source);
     let mode = turn_on_log(conn, options.busy_max).map_err(explain)?;
     if mode != "wal" {
         return Err(OpenError::NoLog { path: path.to_owned(), mode });
@@ -425,17 +216,6 @@ fn sync_folder(path: &Path) -> Result<(), OpenError> {
     }
     let synced = fs::File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(|source| OpenError::Path { path: folder.to_owned(), source })
-}
-
-fn explain(path: &Path, source: rusqlite::Error) -> OpenError {
-    let path = path.to_owned();
-    match failure(&source) {
-        Failure::Busy => OpenError::Busy { path, source },
-        Failure::Full => OpenError::Full { path, source },
-        Failure::ReadOnly => OpenError::ReadOnly { path },
-        Failure::NotADatabase => OpenError::NotOurs { path },
-        Failure::Corrupt | Failure::Other => OpenError::Database { path, source },
-    }
 }
 
 #[cfg(test)]

@@ -8,52 +8,12 @@ use rusqlite::{Connection, params};
 use tracing::warn;
 
 use crate::codec::{Shared, read_task};
-use crate::error::{corrupt, off_log, read_error};
-use crate::table::{RUNS, SQL};
-use crate::{fit, read};
+use crate::error::corrupt;
+use crate::table::SQL;
+use crate::{fit, stored};
 
 /// How many events are read at a time.
 const PAGE: usize = 10_000;
-
-/// The log cannot say what the records must be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoLog {
-    #[error("the event is missing")]
-    Gap,
-    #[error("the event is missing: the run stands at {seq}, and its log ends at {end}")]
-    Short { seq: Seq, end: Seq },
-    #[error("the run stands at {seq}, and its log ends at {end}")]
-    Long { seq: i64, end: Seq },
-    #[error("the log makes no run")]
-    Nothing,
-}
-
-pub(crate) fn log_fault(at: Seq, cause: NoLog) -> StoreError {
-    corrupt("events", format_args!("row `{at}`"), cause)
-}
-
-/// Whether a run stands where its log ends.
-///
-/// # Errors
-/// [`StoreError::Corrupt`] with what helps, when it does not.
-pub(crate) fn check_end(
-    conn: &Connection,
-    run: &RunId,
-    number: i64,
-    seq: Seq,
-) -> Result<(), StoreError> {
-    let end = read::log_end(conn, number).map_err(read_error)?;
-    match i64::try_from(seq.0) {
-        Ok(_) if seq == end => Ok(()),
-        Ok(_) if seq > end => {
-            Err(off_log("events", format_args!("row `{}`", end.plus(1)), NoLog::Short { seq, end }))
-        }
-        Ok(_) | Err(_) => {
-            let cause = NoLog::Long { seq: seq.0.cast_signed(), end };
-            Err(off_log(RUNS.name, format_args!("row `{run}`, column `seq`"), cause))
-        }
-    }
-}
 
 /// All records as the log makes them, to its end.
 pub(crate) fn from_log(
@@ -62,14 +22,14 @@ pub(crate) fn from_log(
     number: i64,
 ) -> Result<Snapshot, StoreError> {
     let engine = replay(conn, run, number)?;
-    engine.snapshot().ok_or_else(|| log_fault(Seq(1), NoLog::Nothing))
+    engine.snapshot().ok_or_else(|| stored::log_fault(Seq(1), stored::NoLog::Nothing))
 }
 
 /// An engine that went through the whole log.
 fn replay(conn: &Connection, run: &RunId, number: i64) -> Result<Engine, StoreError> {
     let mut engine = Engine::new(run.clone());
     loop {
-        let page = read::events_within(conn, number, engine.seq(), PAGE)?;
+        let page = stored::events_within(conn, number, engine.seq(), PAGE)?;
         if page.is_empty() {
             return Ok(engine);
         }
@@ -111,8 +71,8 @@ fn offer_what_it_names(
         return Ok(());
     };
     let row = format_args!("row `{hash}`");
-    let bytes = read::checked_blob(conn, number, hash)?;
-    engine.offer_entry(&bytes.ok_or_else(|| corrupt("blobs", row, read::NoRow))?);
+    let bytes = stored::checked_blob(conn, number, hash)?;
+    engine.offer_entry(&bytes.ok_or_else(|| corrupt("blobs", row, stored::NoRow))?);
     Ok(())
 }
 
@@ -151,8 +111,8 @@ fn as_log_has_it(
         seq: end,
         run: run.unwrap_or(must.run),
         tasks: (0..).zip(must.tasks).map(as_found).collect(),
-        pools: read::pools(conn, number).unwrap_or(must.pools),
-        owners: read::owners(conn, number).unwrap_or_else(|_| touched(conn, number, must.owners)),
+        pools: stored::pools(conn, number).unwrap_or(must.pools),
+        owners: stored::owners(conn, number).unwrap_or_else(|_| touched(conn, number, must.owners)),
         plans: must.plans,
     })
 }
@@ -182,13 +142,13 @@ fn tell(unreadable: &StoreError) {
 }
 
 fn read_run(conn: &Connection, run: &RunId, number: i64) -> Option<RunRecord> {
-    read::run_record(conn, run, number).ok().flatten().map(|(_, record)| record)
+    stored::run_record(conn, run, number).ok().flatten().map(|(_, record)| record)
 }
 
 /// The task at a place, if there is one that can be read.
 pub(crate) fn task_at(conn: &Connection, run: i64, place: i64) -> Option<TaskRecord> {
     let read = |row: &rusqlite::Row<'_>| read_task(row, &mut Shared::default());
-    let found = read::rows(conn, &SQL.task_at, params![run, place], read);
+    let found = stored::rows(conn, &SQL.task_at, params![run, place], read);
     found.ok()?.pop().map(|(_, record)| record)
 }
 
@@ -196,7 +156,7 @@ pub(crate) fn task_at(conn: &Connection, run: i64, place: i64) -> Option<TaskRec
 /// is kept.
 pub(crate) fn touched(conn: &Connection, run: i64, must: Vec<OwnerRecord>) -> Vec<OwnerRecord> {
     let later = |record: OwnerRecord| {
-        let touched = read::touched_at(conn, run, record.owner.id.as_str());
+        let touched = stored::touched_at(conn, run, record.owner.id.as_str());
         let touched = Timestamp(touched.ok().flatten().unwrap_or(0));
         OwnerRecord { touched_at: record.touched_at.max(touched), ..record }
     };

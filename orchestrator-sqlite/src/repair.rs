@@ -8,13 +8,13 @@ use crate::codec::{Shared, read_exact_task};
 use crate::doctor::differences;
 use crate::error::{end_error, read_error};
 use crate::table::SQL;
-use crate::{log, read, rebuild, schema, write};
+use crate::{log, read, rebuild, schema, stored, write};
 
 /// Writes each record that is not what the log says anew; the names of those.
 pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
     let tx = write::writing(conn).map_err(read_error)?;
     schema::check(&tx)?;
-    let known = read::run_number(&tx, run).map_err(read_error)?;
+    let known = stored::run_number(&tx, run).map_err(read_error)?;
     let Some((number, seq)) = known else { return Ok(Vec::new()) };
     let must = rebuild::from_log(&tx, run, number)?;
     check_behind(&tx, number, seq, &must)?;
@@ -43,7 +43,7 @@ fn check_behind(
     }
     match read::load_as_it_is(tx, &must.run.id, number) {
         Ok(Some((found, _))) if differences(must, &found).is_empty() => Ok(()),
-        _ => rebuild::check_end(tx, &must.run.id, number, seq),
+        _ => stored::check_end(tx, &must.run.id, number, seq),
     }
 }
 
@@ -53,7 +53,7 @@ fn mend_run(
     must: &Snapshot,
     mended: &mut Vec<String>,
 ) -> Result<(), StoreError> {
-    let found = read::run_record(tx, &must.run.id, number);
+    let found = stored::run_record(tx, &must.run.id, number);
     if matches!(&found, Ok(Some((seq, run))) if (*seq, run) == (must.seq, &must.run)) {
         return Ok(());
     }
@@ -71,7 +71,8 @@ fn mend_tasks(
 ) -> Result<(), StoreError> {
     const REMOVE: &str = "DELETE FROM tasks WHERE run = ?1 AND place = ?2";
     const PLACES: &str = "SELECT place FROM tasks WHERE run = ?1";
-    let places = read::rows(tx, PLACES, [number], |row| row.get::<_, i64>(0).map_err(read_error))?;
+    let places =
+        stored::rows(tx, PLACES, [number], |row| row.get::<_, i64>(0).map_err(read_error))?;
     let mut is_there = vec![false; must.len()];
     for place in places {
         let at = usize::try_from(place).ok().filter(|at| *at < must.len());
@@ -99,7 +100,7 @@ fn mend_tasks(
 /// The task at a place, if nothing of its row is wrong.
 fn exact_task_at(conn: &Connection, run: i64, place: i64) -> Option<TaskRecord> {
     let read = |row: &Row<'_>| read_exact_task(row, &mut Shared::default());
-    let found = read::rows(conn, &SQL.task_at, params![run, place], read);
+    let found = stored::rows(conn, &SQL.task_at, params![run, place], read);
     found.ok()?.pop().map(|(_, record)| record)
 }
 
@@ -109,7 +110,7 @@ fn mend_pools(
     must: &Snapshot,
     mended: &mut Vec<String>,
 ) -> Result<(), StoreError> {
-    if read::pools(tx, number).is_ok_and(|found| found == must.pools) {
+    if stored::pools(tx, number).is_ok_and(|found| found == must.pools) {
         return Ok(());
     }
     tx.execute("DELETE FROM pools WHERE run = ?1", [number]).map_err(read_error)?;
@@ -127,7 +128,7 @@ fn mend_owners(
     must: &[OwnerRecord],
     mended: &mut Vec<String>,
 ) -> Result<(), StoreError> {
-    let found = read::owners(tx, number);
+    let found = stored::owners(tx, number);
     let same = |found: &[OwnerRecord]| {
         found.len() == must.len()
             && found.iter().zip(must).all(|(found, must)| {

@@ -15,10 +15,13 @@ use tokio::task::JoinError;
 
 use crate::copy::{CopyError, Exported, LogCopy, backup};
 use crate::doctor::{Health, examine};
+use crate::error::OpenError;
 use crate::mutant::{self, Mutant, is_on};
-use crate::open::{OpenError, SqliteOptions, open};
+use crate::open::open;
+use crate::options::SqliteOptions;
 use crate::place::FilePlace;
-use crate::read::{self, raw_events};
+use crate::read;
+use crate::stored::raw_events;
 use crate::watch::Watch;
 use crate::worker::Worker;
 use crate::writer::Writer;

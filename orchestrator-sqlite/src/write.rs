@@ -14,9 +14,9 @@ use crate::error::{corrupt, end_error, read_error, strays, write_error};
 use crate::log;
 use crate::mutant::{Mutant, is_on};
 use crate::read;
-use crate::rebuild;
 use crate::row::{Bound, int, json};
 use crate::schema;
+use crate::stored;
 use crate::table::{RUNS, SQL};
 
 /// The first commit of a run came without the run's record.
@@ -57,14 +57,14 @@ pub(crate) fn commit(
 ) -> Result<Seq, CommitError> {
     let tx = writing(conn).map_err(write_error)?;
     schema::check(&tx).map_err(failed)?;
-    let known = read::run_number(&tx, run).map_err(write_error)?;
+    let known = stored::run_number(&tx, run).map_err(write_error)?;
     if let Some(command) = repeated(&tx, known.map(|(run, _)| run), &commit.commands)? {
         return Err(CommitError::Repeated { command });
     }
     let now = known.map_or(Seq(0), |(_, seq)| seq);
     if let Some((number, seq)) = known {
         // Whatever were written now would stand beside a log that lacks events or has others.
-        rebuild::check_end(&tx, run, number, seq).map_err(failed)?;
+        stored::check_end(&tx, run, number, seq).map_err(failed)?;
     }
     if now != commit.expected && !is_on(Mutant::ExpectedUnseen) {
         return Err(CommitError::Moved { now });
@@ -95,7 +95,7 @@ fn repeated(
     for (id, _) in commands {
         let is_known = match run {
             _ if is_on(Mutant::RepeatUnseen) => false,
-            Some(run) => read::has_command(tx, run, id).map_err(write_error)?,
+            Some(run) => stored::has_command(tx, run, id).map_err(write_error)?,
             None => false,
         };
         if is_known || !seen.insert(id) {
@@ -140,7 +140,7 @@ fn put_run(
         }
     };
     let plans = commit.records.run.as_ref().map_or(&[][..], |record| &record.plans);
-    if read::plans(tx, number).map_err(CommitError::Failed)? != plans {
+    if stored::plans(tx, number).map_err(CommitError::Failed)? != plans {
         put_plans(tx, number, plans).map_err(write_error)?;
     }
     Ok(number)
@@ -244,7 +244,7 @@ pub(crate) fn put_owner(
     run: i64,
     record: &OwnerRecord,
 ) -> rusqlite::Result<()> {
-    let mut before = read::touched_at(tx, run, record.owner.id.as_str())?;
+    let mut before = stored::touched_at(tx, run, record.owner.id.as_str())?;
     if is_on(Mutant::RecordOverTouch) {
         before = None;
     }
@@ -273,8 +273,8 @@ pub(crate) fn touch(
     const ALL: &str = "UPDATE owners SET touched_at_ms = ?3 WHERE run = ?1 AND ?2 <> ''";
     let tx = writing(conn).map_err(read_error)?;
     schema::check(&tx)?;
-    let Some((run, _)) = read::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
-    let before = read::touched_at(&tx, run, owner.as_str()).map_err(read_error)?;
+    let Some((run, _)) = stored::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
+    let before = stored::touched_at(&tx, run, owner.as_str()).map_err(read_error)?;
     if before.is_none_or(|before| before >= now.0 && !is_on(Mutant::LateTouchWritten)) {
         return Ok(());
     }
@@ -295,7 +295,7 @@ pub(crate) fn prune(conn: &mut Connection, run: &RunId, up_to: Seq) -> Result<()
     let up_to = i64::try_from(up_to.0).unwrap_or(i64::MAX);
     let tx = writing(conn).map_err(read_error)?;
     schema::check(&tx)?;
-    let Some((run, _)) = read::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
+    let Some((run, _)) = stored::run_number(&tx, run).map_err(read_error)? else { return Ok(()) };
     let sql = if is_on(Mutant::RowsOfOthersDeleted) { ALL } else { SQL };
     let write = || {
         log::draw_mark(&tx)?;
@@ -312,7 +312,8 @@ mod tests {
     };
 
     use super::*;
-    use crate::open::{SqliteOptions, open};
+    use crate::open::open;
+    use crate::options::SqliteOptions;
 
     #[test]
     fn a_file_that_must_not_grow_is_full_and_keeps_what_it_has() {
@@ -329,7 +330,7 @@ mod tests {
         for _ in 0..2 {
             let full = commit(conn, &run, &large);
             assert!(matches!(full, Err(CommitError::Full(_))), "{full:?}");
-            let now = read::run_number(conn, &run).unwrap().map(|(_, seq)| seq);
+            let now = stored::run_number(conn, &run).unwrap().map(|(_, seq)| seq);
             assert_eq!(now, Some(at));
         }
         limit(conn, pages + 1_000);
