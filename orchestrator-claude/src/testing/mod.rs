@@ -31,6 +31,7 @@
 //! The same is there as a program, with rules from a file ([`Rule::parse_all`]):
 //! `cargo run -p orchestrator-claude --features testing --example loopback_api -- --help`.
 
+mod asked;
 mod document;
 mod http;
 mod messages;
@@ -45,8 +46,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::asked::Asked;
 pub use self::document::InvalidRules;
-use self::messages::Asked;
 use self::rules::Fault;
 pub use self::rules::{Reply, Rule};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::messages::Asked;
+use super::asked::Asked;
 
 /// An answer, and when it is given.
 #[derive(Debug, Clone)]
