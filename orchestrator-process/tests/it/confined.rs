@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use orchestrator_core::{FencingToken, RunId};
 use orchestrator_process::{
-    Confinement, Confiner as _, End, Limits, LocalConfiner, Marker, Program, Sandbox, SandboxMode,
+    Confinement, Confiner as _, End, LocalConfiner, Marker, Program, Sandbox, SandboxMode,
     SpawnError, TreeEnds, end_leftovers,
 };
 use tempfile::tempdir;
 
-use super::{LONG, ended, is_alive, pid_in, read, sh, until, with_and_without_cgroups};
+use super::{
+    TOO_MUCH, ended, is_alive, pid_in, read, sh, talkative, until, with_and_without_cgroups,
+};
 
 fn confined(dir: &Path, script: &str, confinement: Confinement) -> Program {
     sh(dir, script).confinement(confinement)
@@ -60,8 +62,10 @@ async fn a_program_gets_no_more_processor_time_than_it_may_have() {
     }
     let dir = tempdir().unwrap();
     let limit = Confinement::none().with_cpu_percent_max(10);
-    let script = "timeout 2 sh -c 'while :; do :; done'; cat /proc/$$/stat";
-    let ended = ended(&confined(dir.path(), script, limit), &mut ()).await.unwrap();
+    // A fixed piece of work, since a busy machine is late for whatever ends after a time.
+    let work = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done";
+    let script = format!("sh -c '{work}'; cat /proc/$$/stat");
+    let ended = ended(&confined(dir.path(), &script, limit), &mut ()).await.unwrap();
     // Fields 16 and 17: the time of children in user mode and in the kernel, in hundredths.
     let ticks: u32 = ended
         .stdout_tail
@@ -70,7 +74,7 @@ async fn a_program_gets_no_more_processor_time_than_it_may_have() {
         .take(2)
         .map(|field| field.parse::<u32>().unwrap())
         .sum();
-    assert!((1..60).contains(&ticks), "{ticks} of 200: {ended:?}");
+    assert!(ticks > 0 && ended.wall >= 3 * Duration::from_millis(10) * ticks, "{ticks}: {ended:?}");
 }
 
 #[tokio::test]
@@ -143,12 +147,11 @@ async fn p20_not_even_a_process_that_left_everything_behind_survives() {
             ("exit 0", End::Exited(0)),
             ("exit 4", End::Exited(4)),
             ("kill -9 $$", End::Signalled(9)),
-            ("sleep 600", End::WallLimit),
+            (&*format!("{TOO_MUCH}; sleep 600"), End::OutputLimit),
         ] {
             let dir = tempdir().unwrap();
             let script = format!("{STRANGER}; {rest}");
-            let limits = Limits::new(Duration::from_secs(2)).with_grace(Duration::from_millis(100));
-            let program = sh(dir.path(), &script).limits(limits);
+            let program = sh(dir.path(), &script).limits(talkative(Duration::from_millis(100)));
             let ended = ended(&program, &mut ()).await.unwrap();
             assert_eq!((ended.how, ended.left.as_slice()), (how, &[][..]));
             assert!(ended.leftovers >= 1, "{ended:?}");
@@ -192,7 +195,8 @@ async fn p20_a_stranger_of_a_lost_lease_is_ended_too() {
         assert_eq!(end_leftovers(&run, FencingToken(33), Duration::ZERO).await.unwrap(), 0);
         end_leftovers(&run, FencingToken(3), Duration::from_millis(50)).await.unwrap()
     });
-    assert!(count >= 2 && ended.unwrap().wall < LONG);
+    let ended = ended.unwrap();
+    assert!(count >= 2 && matches!(ended.how, End::Signalled(_)), "{count}: {ended:?}");
     assert!(!is_alive(pid_in(dir.path().join("stranger")).await));
 }
 

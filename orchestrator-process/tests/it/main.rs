@@ -20,8 +20,16 @@ use orchestrator_process::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Far more than anything here takes.
-const LONG: Duration = Duration::from_secs(60);
+/// Far more than anything here takes, also where the machine has twenty times as much to do.
+const LONG: Duration = Duration::from_secs(300);
+
+/// By how much a limit is stretched that a program must keep, as long as the machine is too busy for it
+/// to do so.
+const STRETCHED: [u32; 3] = [1, 8, 64];
+
+/// What a script says at the place where it is to reach a limit, and not before, however long it takes
+/// to come there: more than it may under [`talkative`].
+const TOO_MUCH: &str = "head -c 100000 /dev/zero >&2";
 
 thread_local! {
     /// What holds programs that are started, in place of what the machine has.
@@ -51,6 +59,11 @@ fn sh(dir: &Path, script: &str) -> Program {
         Some(confiner) => program.confiner(confiner),
         None => program,
     }
+}
+
+/// Limits that a program reaches when it says [`TOO_MUCH`].
+fn talkative(grace: Duration) -> Limits {
+    Limits::new(LONG).with_output_bytes_max(50_000).with_grace(grace)
 }
 
 async fn ended(program: &Program, watch: &mut dyn Watch) -> Result<Ended, SpawnError> {

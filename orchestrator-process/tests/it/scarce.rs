@@ -9,7 +9,7 @@ use orchestrator_process::{End, Limits, Marker, capture, end_leftovers, raise_op
 use tempfile::tempdir;
 use tokio_util::sync::CancellationToken;
 
-use super::{ended, is_alive, pid_in, sh, until};
+use super::{LONG, ended, is_alive, pid_in, sh, until};
 
 const FEW_FILES: &str = "IT_FEW_FILES";
 
@@ -38,7 +38,7 @@ async fn few_files() {
     let run = RunId::parse(&format!("few {}", std::process::id())).unwrap();
     let program = sh(dir.path(), "echo out; sleep 600 & echo $! > pid; exit 7")
         .marker(Marker::of(&run, FencingToken(1)))
-        .limits(Limits::new(Duration::from_secs(60)).with_grace(Duration::from_millis(50)));
+        .limits(Limits::new(LONG).with_grace(Duration::from_millis(50)));
     let mut taken = Vec::new();
     while let Ok(file) = File::open("/dev/null") {
         taken.push(file);

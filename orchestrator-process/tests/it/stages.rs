@@ -20,7 +20,7 @@ use orchestrator_process::{
 use tempfile::{TempDir, tempdir};
 use tokio_util::sync::CancellationToken;
 
-use super::{is_alive, pid_in, read};
+use super::{LONG, STRETCHED, is_alive, pid_in, read};
 
 /// What one test ends is not to be what another one started.
 static TOKENS: AtomicU64 = AtomicU64::new(1);
@@ -35,7 +35,7 @@ fn stage(kind: StageKind, verify: Option<VerifyCommand>) -> (TempDir, StageConte
     let cx = StageContext {
         run: RunId::parse(&format!("it-{}", std::process::id())).unwrap(),
         task: Arc::new(task),
-        stage: StageSpec { timeout: Duration::from_secs(60), ..StageSpec::of(kind) },
+        stage: StageSpec { timeout: LONG, ..StageSpec::of(kind) },
         attempt: 2,
         token: FencingToken(TOKENS.fetch_add(1, Ordering::Relaxed)),
         workspace: Workspace::new(tree, ChangeId::parse("base").unwrap(), dir.path().join("aside")),
@@ -115,9 +115,17 @@ async fn long_output_is_cut_in_the_feedback_and_whole_in_the_log() {
 #[tokio::test]
 async fn limits_and_cancellation_of_a_verify_command_are_told_apart() {
     let (_dir, mut cx) = stage(StageKind::Verify, shell("echo started; sleep 600"));
-    cx.stage.timeout = Duration::from_millis(300);
-    let text = feedback(CommandVerifier::default().verify(&cx).await.outcome);
-    assert!(text.contains("time limit of 300ms") && text.contains("started"), "{text}");
+    let mut text = String::new();
+    for stretched in STRETCHED {
+        cx.stage.timeout = Duration::from_millis(300) * stretched;
+        text = feedback(CommandVerifier::default().verify(&cx).await.outcome);
+        assert!(text.contains(&format!("time limit of {:?}", cx.stage.timeout)), "{text}");
+        // The command itself is shown, too.
+        if text.contains("\nstarted") {
+            break;
+        }
+    }
+    assert!(text.contains("\nstarted"), "{text}");
     cx.cancel.cancel();
     let end = CommandVerifier::default().verify(&cx).await;
     assert_eq!(end.outcome, interrupted(Interruption::Shutdown));
@@ -154,11 +162,12 @@ async fn a_trial_says_whether_a_command_can_run_at_all() {
     let (_dir, cx) = stage(StageKind::Verify, None);
     let argv = |word: &str| VerifyCommand::Argv(vec![word.to_owned()]);
     let shell = |line: &str| VerifyCommand::Shell(line.to_owned());
-    let verifier = CommandVerifier::default().with_trial_wall(Duration::from_secs(1));
+    let verifier = CommandVerifier::default().with_trial_wall(LONG);
+    let hurried = CommandVerifier::default().with_trial_wall(Duration::from_millis(500));
+    assert_eq!(hurried.try_on(&shell("sleep 600"), &cx.workspace).await, Trial::Fails);
     for (command, expected) in [
         (shell("true"), Trial::Passes),
         (shell("exit 1"), Trial::Fails),
-        (shell("sleep 600"), Trial::Fails),
         (argv("false"), Trial::Fails),
     ] {
         assert_eq!(verifier.try_on(&command, &cx.workspace).await, expected, "{command}");
