@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::process::ExitStatus;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::{
@@ -15,7 +14,7 @@ use rustix::process::{
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use crate::abandoned::{self, Abandoned};
 use crate::command::{Output, Pipes, command};
@@ -64,18 +63,8 @@ impl Tree {
         let entry = entry.map_err(|err| SpawnError::from_spawn(&name, err))?;
         let isolation =
             Isolation { parent: getpid(), entry, is_guarded, files: open_files::before() };
-        let (answer, started) = oneshot::channel();
-        let gone = |what: &str| SpawnError::Other {
-            program: name.clone(),
-            source: io::Error::other(what.to_owned()),
-        };
-        let spawner = spawner().map_err(|err| SpawnError::from_spawn(&name, err))?;
-        let order = Order { image, isolation, mark, cell, answer };
-        spawner.send(order).map_err(|_| gone("the thread that starts programs ended"))?;
-        let started = started
-            .await
-            .map_err(|_| gone("the thread that starts programs ended"))?
-            .map_err(|err| SpawnError::from_spawn(&name, err))?;
+        let started = Want { image: Arc::new(image), isolation: Arc::new(isolation), mark, cell };
+        let started = started.start().await.map_err(|err| SpawnError::from_spawn(&name, err))?;
         let pidfd = watched(started.pidfd).map_err(|err| SpawnError::from_spawn(&name, err))?;
         let held = started.held;
         let is_held = started.is_in && held.cell.as_ref().is_some_and(|cell| cell.holds_tree());
@@ -167,13 +156,45 @@ impl Drop for Held {
     }
 }
 
-/// What the spawning thread is asked.
-struct Order {
-    image: Image,
-    isolation: Isolation,
+/// A program that is to be started.
+#[derive(Clone)]
+struct Want {
+    image: Arc<Image>,
+    isolation: Arc<Isolation>,
     mark: StartMark,
     cell: Option<Arc<dyn Cell>>,
+}
+
+/// What the spawning thread is asked.
+struct Order {
+    want: Want,
     answer: oneshot::Sender<io::Result<Started>>,
+}
+
+/// A program that was written a moment ago may still be open in a child that another part of this
+/// process is just starting; that passes, but not soon where the machine is busy or the disk slow.
+const BUSY_WITHIN: Duration = Duration::from_secs(5);
+/// How soon it is tried again.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+impl Want {
+    /// Has it started by the thread for that, and again while it is busy.
+    async fn start(self) -> io::Result<Started> {
+        let gone = || io::Error::other("the thread that starts programs ended");
+        let mut tries = BUSY_WITHIN.as_millis() / BUSY_PAUSE.as_millis();
+        loop {
+            let (answer, started) = oneshot::channel();
+            let order = Order { want: self.clone(), answer };
+            spawner()?.send(order).map_err(|_| gone())?;
+            match started.await.map_err(|_| gone())? {
+                Err(err) if err.raw_os_error() == Some(libc::ETXTBSY) && tries > 0 => {
+                    tries -= 1;
+                    sleep(BUSY_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
 }
 
 /// What it hands back; ends the program when nobody takes it.
@@ -190,9 +211,9 @@ fn spawner() -> io::Result<&'static Sender<Order>> {
     static SPAWNER: OnceLock<Sender<Order>> = OnceLock::new();
     abandoned::sender()?;
     abandoned::permanent(&SPAWNER, "orchestrator-spawn", |orders| {
-        for Order { image, isolation, mark, cell, answer } in orders {
+        for Order { want, answer } in orders {
             // Whoever asked may be gone; then the program is ended by the drop.
-            answer.send(start(&image, &isolation, mark, cell)).ok();
+            answer.send(start(want)).ok();
         }
     })
 }
@@ -233,18 +254,14 @@ fn cell(
     Ok((confiner.confine(&ask)?.map(Arc::from), is_guarded))
 }
 
-fn start(
-    image: &Image,
-    isolation: &Isolation,
-    mark: StartMark,
-    cell: Option<Arc<dyn Cell>>,
-) -> io::Result<Started> {
+fn start(want: Want) -> io::Result<Started> {
+    let Want { image, isolation, mark, cell } = want;
     let mut is_in = true;
-    let child = match spawn(image, isolation, Insists::Yes) {
+    let child = match spawn(&image, &isolation, Insists::Yes) {
         // Whatever it was: when it was not the cell, it is the same once more.
         Err(err) if cell.is_some() && !is_no_room(&err) => {
             is_in = false;
-            let child = spawn(image, isolation, Insists::No)?;
+            let child = spawn(&image, &isolation, Insists::No)?;
             tracing::warn!(%err, "a program cannot be put into its cgroup");
             child
         }
@@ -256,23 +273,7 @@ fn start(
     Ok(Started { held, pidfd, is_in })
 }
 
-/// A program that was written a moment ago may still be open in a child that another part of this
-/// process is just starting; that passes.
-const BUSY_TRIES: u32 = 20;
-
 fn spawn(image: &Image, isolation: &Isolation, insists: Insists) -> io::Result<Child> {
-    for _ in 0..BUSY_TRIES {
-        match spawn_once(image, isolation, insists) {
-            Err(err) if err.raw_os_error() == Some(libc::ETXTBSY) => {
-                thread::sleep(Duration::from_millis(10));
-            }
-            done => return done,
-        }
-    }
-    spawn_once(image, isolation, insists)
-}
-
-fn spawn_once(image: &Image, isolation: &Isolation, insists: Insists) -> io::Result<Child> {
     if let Some(cgroup) = &isolation.entry.cgroup
         && insists == Insists::Yes
     {

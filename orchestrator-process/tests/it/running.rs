@@ -304,6 +304,22 @@ async fn a_relative_program_is_looked_for_where_it_is_started() {
 }
 
 #[tokio::test]
+async fn a_program_that_is_still_open_to_be_written_is_started_once_it_is_closed() {
+    let dir = tempdir().unwrap();
+    let tool = dir.path().join("tool");
+    fs::write(&tool, "#!/bin/sh\necho started\n").unwrap();
+    fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+    let open = fs::File::options().append(true).open(&tool).unwrap();
+    let (program, none) = (Program::new(&tool), CancellationToken::new());
+    let (captured, ()) = tokio::join!(capture(&program, &none, 100), async {
+        // Others start meanwhile.
+        assert_eq!(ended(&sh(dir.path(), "sleep 0.5"), &mut ()).await.unwrap().how, End::Exited(0));
+        drop(open);
+    });
+    assert_eq!(captured.unwrap().stdout, b"started\n");
+}
+
+#[tokio::test]
 async fn a_program_is_found_in_a_directory_that_is_named_relative_to_this_one() {
     let here = std::env::current_dir().unwrap();
     let dir = tempfile::tempdir_in(&here).unwrap();
