@@ -8,9 +8,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use orchestrator_core::Seq;
 use orchestrator_core::port::{Commit, CommitError, Store as _};
 use orchestrator_core::testing::conformance::samples::{event, first_commit};
-use orchestrator_sqlite::{SqliteOptions, SqliteStore};
+use orchestrator_sqlite::SqliteStore;
 
-use crate::support::{run, stamped};
+use crate::support::{patient, run, stamped};
 
 const ROLE: &str = "STORE_TEST_ROLE";
 const PATH: &str = "STORE_TEST_PATH";
@@ -84,7 +84,7 @@ async fn child() {
     let (Ok(role), Some(path)) = (env::var(ROLE), env::var_os(PATH).map(PathBuf::from)) else {
         return;
     };
-    let options = SqliteOptions::new().with_exclusive(role == "own for ever");
+    let options = patient().with_exclusive(role == "own for ever");
     let store = SqliteStore::open(&path, options).await.unwrap();
     match role.as_str() {
         #[cfg(target_os = "linux")]

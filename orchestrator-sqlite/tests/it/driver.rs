@@ -1,7 +1,7 @@
 //! The driver over this store: what a run leaves is what its log says.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orchestrator_core::port::Store;
 use orchestrator_core::testing::conformance::samples::{run_id, task_id};
@@ -224,14 +224,12 @@ async fn an_event_of_another_process_that_cannot_be_understood_does_not_stop_a_d
     let fixture = TempStore::new();
     let store = Arc::new(fixture.sqlite().await);
     let shell = fixture.shell();
-    let begun = Instant::now();
     while_a_run_goes_on(Arc::<_>::clone(&store), || {
         shell.execute_batch("BEGIN IMMEDIATE").unwrap();
         shell.execute_batch(ODD).unwrap();
         shell.execute_batch("COMMIT").unwrap();
     })
     .await;
-    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     let (seq, run) = store.header(&run()).await.unwrap().unwrap();
     assert!(run.driver.is_none(), "the driver went on until it was stopped");
     assert!(seq > Seq(3));

@@ -1,12 +1,10 @@
 //! Several processes on one file.
 
-use std::time::Duration;
-
 use orchestrator_core::Seq;
 use orchestrator_core::port::Store as _;
 
 use crate::child::{Process, RACE_COMMITS};
-use crate::support::{TempStore, run};
+use crate::support::{PATIENCE, TempStore, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn processes_that_make_one_file_and_commit_at_once_each_win_their_own_positions() {
@@ -40,7 +38,7 @@ async fn a_commit_of_another_process_is_noticed() {
     let fixture = TempStore::new();
     let store = fixture.sqlite().await;
     let process = Process::start("write once", &fixture.path());
-    let waited = tokio::time::timeout(Duration::from_secs(60), store.changed(&run(), Seq(0))).await;
+    let waited = tokio::time::timeout(PATIENCE, store.changed(&run(), Seq(0))).await;
     waited.expect("the commit was not noticed").unwrap();
     assert_eq!(store.header(&run()).await.unwrap().map(|(seq, _)| seq), Some(Seq(1)));
     drop(process);

@@ -19,7 +19,7 @@ use crate::support::{TempStore, lacks, run};
 
 const PAGE: &str = include_str!("../../../docs/SCHEMA.md");
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a command of a person prints, in the folder of the file; `None` without a shell.
 fn shell(fixture: &TempStore, command: &str) -> Option<String> {

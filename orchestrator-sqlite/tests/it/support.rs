@@ -36,6 +36,14 @@ pub(crate) fn not_checked(why: &str) {
 /// numbers.
 pub(crate) const FORMAT_1: &[u8] = include_bytes!("../data/format-1.db");
 
+/// Longer than anything here takes, also on a busy machine with a slow disk.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Options with which nobody is refused because others write all the time.
+pub(crate) fn patient() -> SqliteOptions {
+    SqliteOptions::new().with_busy_max(PATIENCE)
+}
+
 /// A fresh file that is gone when this is dropped.
 pub(crate) struct TempStore {
     dir: TempDir,
@@ -58,7 +66,7 @@ impl TempStore {
     }
 
     pub(crate) async fn sqlite(&self) -> SqliteStore {
-        SqliteStore::open(self.path(), SqliteOptions::new()).await.expect("the store opens")
+        SqliteStore::open(self.path(), patient()).await.expect("the store opens")
     }
 
     /// A connection of somebody who looks at the file, or spoils it, without the store.
@@ -75,7 +83,7 @@ impl StoreFixture for TempStore {
 
     async fn try_open(&self) -> Result<Arc<dyn Store>, Cause> {
         let troubles = self.troubles.lock().expect("no test panicked with it").clone();
-        let mut options = SqliteOptions::new();
+        let mut options = patient();
         if troubles.contains(&Trouble::NoRoom) {
             let now = fs::metadata(self.path())?.len();
             options = options.with_file_bytes_max(now + 500_000);
