@@ -66,7 +66,9 @@ impl GitRun {
     async fn forward_here(&self, to: &Oid) -> Result<(), GitError> {
         let run = &self.0;
         let status = ["status", "--porcelain", "-z", "--untracked-files=no", "--no-renames"];
-        let changed = run.apart.git.run(self.in_checkout(&status).await?).await?;
+        // Git would call itself in each submodule, and there run what that one is configured to.
+        let status = self.in_checkout(&status).await?.arg("--ignore-submodules=dirty");
+        let changed = run.apart.git.run(status).await?;
         let changed: Vec<String> = changed.records().map(shown).collect();
         if !changed.is_empty() {
             return Err(GitError::NoFastForward {

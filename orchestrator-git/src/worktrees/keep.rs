@@ -1,5 +1,6 @@
 //! Keeping work: what is in a workspace and in no change goes under a ref before it is removed.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::git::trailers::{ATTEMPT_TRAILER, RUN_TRAILER, TOKEN_TRAILER, message}
 use crate::names::{Refs, listed, path_of, shown};
 use crate::worktrees::marker::Marker;
 use crate::worktrees::place::Place;
+use crate::worktrees::submodules::{LISTED_BYTES_MAX, is_dir_below};
 use crate::worktrees::worktree::Worktrees;
 
 /// The largest file that git is given, which takes it half a minute.
@@ -69,7 +71,16 @@ impl Keeper {
             let paths = listed(paths.iter().map(String::as_str));
             return Ok(Snapshot::Trouble(format!("these files are too large for it: {paths}")));
         }
+        let inner = self.repositories_in_index(place).await?;
+        if !inner.is_empty() {
+            // What they stand on is what a change would have of them.
+            self.update(place, &inner, "--add").await?;
+            self.update(place, &inner, "--skip-worktree").await?;
+        }
         let added = self.git.ask(self.apart.in_tree(place, ["add", "-A"]).await?).await?;
+        if !inner.is_empty() {
+            self.update(place, &inner, "--no-skip-worktree").await?;
+        }
         if added.code != 0 {
             let is_ours = is_full(&added.stderr) || added.stderr.contains("index file");
             return if is_ours {
@@ -85,6 +96,29 @@ impl Keeper {
             return Ok(Snapshot::Trouble(added.stderr));
         }
         Ok(Snapshot::Tree(tree))
+    }
+
+    /// Repositories that the index has and that are there. Git would call itself in each of them to
+    /// see whether something is changed, and there run whatever their configuration says.
+    async fn repositories_in_index(&self, place: &Place) -> Result<Vec<Vec<u8>>, GitError> {
+        let list = self.apart.in_tree(place, ["ls-files", "-z", "--stage"]).await?;
+        let listed = self.git.run(list.bytes_max(LISTED_BYTES_MAX)).await?;
+        let inner = listed.records().filter_map(|record| {
+            let entry = record.strip_prefix(b"160000 ")?;
+            let tab = entry.iter().position(|byte| *byte == b'\t')?;
+            let path = entry.get(tab + 1..)?;
+            let dir = place.tree.join(path_of(path));
+            let is_there =
+                is_dir_below(&place.tree, &dir) && fs::symlink_metadata(dir.join(".git")).is_ok();
+            is_there.then(|| path.to_vec())
+        });
+        Ok(inner.collect())
+    }
+
+    /// Does one thing with entries of the index.
+    async fn update(&self, place: &Place, paths: &[Vec<u8>], how: &str) -> Result<(), GitError> {
+        let call = self.apart.in_tree(place, ["update-index", how, "-z", "--stdin"]).await?;
+        self.git.run(call.stdin(paths.join(&0))).await.map(drop)
     }
 
     /// Keeps what is in the workspace and in no change, and says where.

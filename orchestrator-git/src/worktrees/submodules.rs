@@ -15,7 +15,7 @@ use crate::worktrees::place::Place;
 use crate::worktrees::worktree::Worktrees;
 
 /// Most bytes of entries that are looked through for submodules: some millions of files.
-const LISTED_BYTES_MAX: usize = 512 << 20;
+pub(crate) const LISTED_BYTES_MAX: usize = 512 << 20;
 
 /// Most bytes of the small files in which git says where a repository lies and stands.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
@@ -162,7 +162,7 @@ impl Worktrees {
 }
 
 /// Whether this is a directory in the tree, with no link on the way that leads elsewhere.
-fn is_dir_below(tree: &Path, dir: &Path) -> bool {
+pub(crate) fn is_dir_below(tree: &Path, dir: &Path) -> bool {
     let is_dir = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
     dir.ancestors().take_while(|at| *at != tree).all(is_dir)
 }

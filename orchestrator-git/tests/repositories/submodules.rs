@@ -8,7 +8,7 @@ use orchestrator_core::port::{Start, Workspaces as _};
 use orchestrator_git::SetUp;
 use tempfile::TempDir;
 
-use crate::world::{World, candidate, git, refused, task, write};
+use crate::world::{World, candidate, git, program, refused, task, write};
 
 const FILL: [&str; 6] = ["-c", "protocol.file.allow=always", "submodule", "update", "--init", "-q"];
 
@@ -90,4 +90,45 @@ async fn a_link_in_the_place_of_a_submodule_leads_nowhere() {
     std::os::unix::fs::symlink(&outside, workspace.path.join("lib")).unwrap();
     world.open(&task("t"), 2).await;
     assert_eq!(fs::read(outside.join("sub/precious")).unwrap(), b"x");
+}
+
+/// Has a submodule run a program wherever git looks whether its files are changed.
+fn poison(sub: &Path, command: &str) {
+    for key in ["filter.evil.clean", "core.fsmonitor"] {
+        git(sub, ["config", key, command]);
+    }
+    let own = git(sub, ["rev-parse", "--absolute-git-dir"]);
+    write(Path::new(&own), "info/attributes", "* filter=evil\n");
+}
+
+#[tokio::test]
+async fn nothing_that_a_submodule_is_configured_to_run_is_run() {
+    let (from, world) = world(Vec::new()).await;
+    let (evil, proof) = (from.path().join("evil"), from.path().join("proof"));
+    program(&evil, &format!("#!/bin/sh\ncat\necho >> '{}'\n", proof.display()));
+    let command = evil.to_str().unwrap();
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    git(&workspace.path, FILL);
+    let sub = workspace.path.join("lib/sub");
+    poison(&sub, command);
+    // As it was, and to be read to see that.
+    write(&sub, "f", "recorded\n");
+    write(&workspace.path, "src/a.rs", "work\n");
+    let sealed = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(!proof.exists(), "a seal ran it");
+    // The same where only the index knows that there is a repository.
+    let (ask, workspace) = world.open(&task("u"), 2).await;
+    let inner = workspace.path.join("inner");
+    git(&workspace.path, ["clone", "-q", from.path().to_str().unwrap(), "inner"]);
+    assert!(refused(world.run.seal(&ask, &workspace).await.unwrap()).contains("`inner`"));
+    poison(&inner, command);
+    write(&inner, "f", "recorded\n");
+    assert!(refused(world.run.seal(&ask, &workspace).await.unwrap()).contains("`inner`"));
+    assert!(!proof.exists(), "a second seal ran it");
+    world.merge(&task("t"), 3, &sealed).await;
+    let sub = world.repo.join("lib/sub");
+    poison(&sub, command);
+    write(&sub, "f", "recorded\n");
+    world.run.fast_forward().await.unwrap();
+    assert!(!proof.exists(), "a fast-forward ran it");
 }
