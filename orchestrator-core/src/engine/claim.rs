@@ -84,13 +84,14 @@ impl Engine {
     /// The first task that fits, as long as nothing is kept for another one.
     fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let mut first: Option<Turn> = None;
-        for class in &self.index.classes {
+        for (number, class) in (0_u32..).zip(&self.index.classes) {
             if class.ready.is_empty() {
                 continue;
             }
             if self.has_capacity(now, run, class) {
                 let free = self.index.locks.is_empty();
-                let task = if free { class.ready.first() } else { self.first_with_scope(class) };
+                let task =
+                    if free { class.ready.first() } else { self.first_with_scope(number, class) };
                 first = earlier(first, task.map(|task| turn(class.stage, task)));
             } else if is_on(Mutant::FirstThatDoesNotFitStopsAll) {
                 return None;
@@ -168,9 +169,21 @@ impl Engine {
 
     /// The first task of a class that nothing keeps from its scope.
     #[inline(never)]
-    fn first_with_scope(&self, class: &Class) -> Option<(u64, u32)> {
+    fn first_with_scope(&self, number: u32, class: &Class) -> Option<(u64, u32)> {
         let first = class.ready.first().filter(|(_, task)| self.has_scope(*task));
-        first.or_else(|| class.ready.in_order().find(|(_, task)| self.has_scope(*task)))
+        first.or_else(|| self.first_that(number, class, |task| self.has_scope(task)))
+    }
+
+    /// The first task of a class, parked or not, that is as asked for: one that stands for others may
+    /// be kept waiting where those behind it are not.
+    fn first_that(
+        &self,
+        number: u32,
+        class: &Class,
+        fits: impl Fn(u32) -> bool,
+    ) -> Option<(u64, u32)> {
+        let queues = self.index.locks.parked(number).chain([&class.ready]);
+        queues.filter_map(|queue| queue.in_order().find(|(_, task)| fits(*task))).min()
     }
 
     /// The first task of a class that nothing keeps from its scope, and that leaves what is kept for
@@ -180,11 +193,8 @@ impl Engine {
             // None fits, but perhaps that one, which comes first of all then.
             return None;
         }
-        // One that stands for others may be kept waiting where those behind it are not.
         let fits = |task: u32| self.has_scope(task) && !self.is_kept_from(task, class, other);
-        let parked = self.index.locks.parked(number);
-        let queues = parked.chain([&class.ready]);
-        queues.filter_map(|queue| queue.in_order().find(|(_, task)| fits(*task))).min()
+        self.first_that(number, class, fits)
     }
 
     /// Whether the task is ready and has all that it needs.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use orchestrator_core::{
-    AGENTS, Cause, Command, Interruption, Mover, Outcome, PoolBounds, PoolName, Reason, Scope,
-    Timestamp, Usd,
+    AGENTS, Cause, Command, Interruption, Mover, Outcome, Phase, Pipeline, PoolBounds, PoolName,
+    Reason, Scope, StageKind, StageSpec, Timestamp, Usd,
 };
 
 use super::world::{World, id, interrupted, owner, plan};
@@ -97,4 +97,36 @@ fn p11_what_lacks_room_or_money_says_whether_others_or_a_person_make_it() {
     world.tell(&Command::SetPilot { tasks: Some(1) });
     assert!(movers(&world, other).iter().any(person("the pilot")));
     assert!(matches!(mover(&world, name), Mover::Holder { .. }));
+}
+
+#[test]
+fn p15_one_that_stands_for_others_hides_none_of_them_where_something_else_keeps_it_waiting() {
+    let paths: [(&str, &[&str], i32); 4] =
+        [("x", &["x"], 9), ("y", &["y"], 8), ("both", &["x", "y"], 7), ("behind", &["x"], 1)];
+    let mut plan = plan(&paths.map(|(name, ..)| (name, &[][..])));
+    let pipeline = |kinds: &[StageKind]| {
+        Pipeline::new(kinds.iter().copied().map(StageSpec::of).collect()).unwrap()
+    };
+    plan.pipelines.insert("default".parse().unwrap(), pipeline(&[StageKind::Run]));
+    let judged = pipeline(&[StageKind::Run, StageKind::Verify]);
+    plan.pipelines.insert("judged".parse().unwrap(), judged);
+    for (spec, (_, scope, priority)) in plan.tasks.iter_mut().zip(paths) {
+        (spec.scope, spec.priority) = (Scope::parse(scope).ok(), priority);
+    }
+    plan.tasks[1].pipeline = "judged".parse().ok();
+    plan.pools.insert("verify".parse().unwrap(), 0);
+    let mut world = World::new(plan);
+    let (x, y) = (world.claim().unwrap(), world.claim().unwrap());
+    assert_eq!((&x.task, &y.task), (&id("x"), &id("y")));
+    world.report(&y, Outcome::Passed);
+    assert_eq!(world.claim(), None, "the others wait for their scopes");
+    world.report(&x, Outcome::Passed);
+    // `both` stands for who waits for `x`, and goes on waiting for `y`, which nobody verifies.
+    let now = Timestamp(0);
+    assert_eq!(world.engine.explain(now, &id("behind")), [Reason::Ready]);
+    assert_eq!((world.engine.settlement(now), world.engine.stall(now)), (None, Vec::new()));
+    let (name, claim) = ("q".parse().unwrap(), Command::Claim { owner: owner(1).id });
+    let decided = world.engine.decide(now, &name, &claim).unwrap().answer;
+    assert_eq!(world.tell(&claim), decided, "who asks beforehand hears the same");
+    assert!(matches!(world.phase("behind"), Phase::Leased(_)));
 }
