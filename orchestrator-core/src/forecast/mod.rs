@@ -13,7 +13,7 @@ use std::time::Duration;
 pub use self::measure::Projection;
 use crate::command::{Answer, Command, StageReport};
 use crate::engine::Engine;
-use crate::id::{CommandId, FencingToken, OwnerId, TaskNo};
+use crate::id::{BlobHash, CommandId, FencingToken, OwnerId, TaskNo};
 use crate::lease::Owner;
 use crate::money::{Cost, Usd};
 use crate::outcome::{Outcome, Restart};
@@ -50,17 +50,20 @@ impl Plan {
         for task in &self.tasks {
             let pipeline = self.pipeline_of(task).unwrap_or_default();
             let stages = pipeline.stages();
-            let gates =
+            let polls =
                 u32::from(pipeline.has(StageKind::Gate)).saturating_mul(rules.deferrals_max);
             let dispatches = rules.dispatches_max(stages.len(), task.max_retries);
-            let dispatches = dispatches.saturating_add(gates);
-            let attempts = u64::from(task.max_retries).saturating_add(1);
-            let pass: Usd = stages.iter().map(|stage| stage.cap).sum();
-            let most = stages.iter().map(|stage| stage.cap.0).max().unwrap_or(0);
-            let spare = most.saturating_mul(u64::from(rules.dispatches_spare));
-            let spend = Usd(pass.0.saturating_mul(attempts).saturating_add(spare));
+            // Any of them may be of the stage that costs most: one that is interrupted says nothing of
+            // how often it was before. A gate that is found closed is asked beside them.
+            let most = |caps: &mut dyn Iterator<Item = &StageSpec>, times: u32| {
+                let cap = caps.map(|stage| stage.cap.0).max().unwrap_or(0);
+                Usd(cap.saturating_mul(u64::from(times)))
+            };
+            let gates = &mut stages.iter().filter(|stage| stage.kind == StageKind::Gate);
+            let spend = most(&mut stages.iter(), dispatches).plus(most(gates, polls));
             let spend = task.budget.map_or(spend, |budget| spend.min(budget));
-            bounds.dispatches = bounds.dispatches.saturating_add(u64::from(dispatches));
+            let dispatches = u64::from(dispatches).saturating_add(u64::from(polls));
+            bounds.dispatches = bounds.dispatches.saturating_add(dispatches);
             bounds.spend = bounds.spend.plus(spend);
         }
         bounds
@@ -195,6 +198,8 @@ struct Live {
     stage: u8,
     attempt: u32,
     cap: Usd,
+    /// What was handed out, where its holder said so: a result has to name it.
+    content: Option<BlobHash>,
 }
 
 /// One run that is drawn.
@@ -237,7 +242,8 @@ impl<'a> Drawn<'a> {
             Phase::Leased(lease) => {
                 let (stage, attempt, cap) = (record.stage, record.attempt, lease.reserved);
                 let ends = lease.granted_at.after(self.duration(task, stage)).max(self.now);
-                self.live.insert((ends, lease.token), Live { task, stage, attempt, cap });
+                let content = record.content.clone();
+                self.live.insert((ends, lease.token), Live { task, stage, attempt, cap, content });
             }
             Phase::Stopping { lease, .. } => {
                 self.tell(&Command::Stopped { task, token: lease.token });
@@ -263,7 +269,8 @@ impl<'a> Drawn<'a> {
             while let Some(Answer::Granted { task, stage, attempt, token }) = self.tell(&claim) {
                 let cap = self.engine.grant(task).map(|grant| grant.cap).unwrap_or_default();
                 let ends = self.now.after(self.duration(task, stage));
-                self.live.insert((ends, token), Live { task, stage, attempt, cap });
+                let content = None;
+                self.live.insert((ends, token), Live { task, stage, attempt, cap, content });
             }
             let is_active = self.engine.run().is_some_and(|run| run.state == RunState::Active);
             let wake = self.engine.next_wake().filter(|_| is_active || !self.live.is_empty());
@@ -301,7 +308,7 @@ impl<'a> Drawn<'a> {
             stage: live.stage,
             attempt: live.attempt,
             token,
-            content: None,
+            content: live.content,
             outcome,
             cost: Cost::Known(Usd(cost)),
             session: None,
@@ -500,8 +507,8 @@ mod tests {
         let forecast = engine(plan.clone()).forecast(Timestamp(0), &hopeless).unwrap();
         assert!(forecast.cost.high <= bounds.spend, "{forecast:?} {bounds:?}");
         assert_eq!(forecast.left.low, 6);
-        // $7 a pass, four attempts, and 60 grants more at $5.
-        assert_eq!(bounds.spend, Usd::dollars(6 * (4 * 7 + 60 * 5)));
+        // Four stages, four attempts, and 60 grants more: each may be a run stage at $5.
         assert_eq!(bounds.dispatches, 6 * (4 * 4 + 60));
+        assert_eq!(bounds.spend, Usd::dollars(6 * (4 * 4 + 60) * 5));
     }
 }

@@ -3,6 +3,7 @@
 
 mod edits;
 mod extremes;
+mod forecasts;
 mod held;
 mod pipelines;
 mod prune;
