@@ -159,7 +159,7 @@ impl Engine {
             let reserved = self.table.view(number).hold().map(|hold| hold.reserved);
             for (pool, permits) in self.class(number).iter().flat_map(|class| &class.needs) {
                 let used = &mut used[*pool as usize];
-                used.permits += permits;
+                used.permits = used.permits.saturating_add(*permits);
                 used.reserved = used.reserved.plus(reserved.unwrap_or_default());
             }
         }

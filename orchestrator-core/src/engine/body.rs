@@ -49,6 +49,15 @@ impl Body {
         serde_json::from_slice(bytes).map(|plan| Self::Plan(Arc::new(plan)))
     }
 
+    /// How many tasks it brings.
+    pub(super) fn tasks(&self) -> usize {
+        match self {
+            Self::Plan(plan) => plan.tasks.len(),
+            Self::Pruned(pruned) => pruned.plan.tasks.len(),
+            Self::Amendment(_) => 0,
+        }
+    }
+
     /// The form that its address is taken of.
     pub(super) fn canonical(&self) -> Vec<u8> {
         match self {

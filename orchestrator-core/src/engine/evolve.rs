@@ -56,7 +56,7 @@ impl Engine {
             EventKind::RunCreated { run, rules } => self.apply_created(at, run, rules),
             // These have a form of their own.
             EventKind::Granted { .. } | EventKind::Passed { .. } => {}
-            EventKind::PlanAdded { plan, tasks } => self.apply_plan(at, plan, *tasks),
+            EventKind::PlanAdded { plan, .. } => self.apply_plan(at, plan),
             EventKind::PlanPruned { plan, .. } => self.apply_pruned(plan),
             EventKind::PoolLimited { pool, limit } => {
                 self.change_pool(pool, |record| record.limit = *limit);
@@ -123,15 +123,22 @@ impl Engine {
         }
     }
 
+    /// Begins the run, once: only a damaged log says it again, or after something else.
     fn apply_created(&mut self, at: Timestamp, run: &RunId, rules: &RetryRules) {
-        self.change_run(|_| {});
-        self.run = Some(new_run(run, rules, at));
+        if self.run.is_none() {
+            self.change_run(|_| {});
+            self.run = Some(new_run(run, rules, at));
+            self.reindex();
+        }
     }
 
-    fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash, tasks: u32) {
+    fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash) {
+        let first = self.table.len();
         if let Some(Body::Plan(body)) = self.bodies.get(plan).cloned() {
             self.add_tasks(&body, at);
         }
+        // As many as came, whatever a damaged log says: prunes go by it.
+        let tasks = u32::try_from(self.table.len() - first).unwrap_or(u32::MAX);
         self.change_run(|run| {
             run.plans.push(PlanRef { blob: plan.clone(), tasks });
             reopen(run);

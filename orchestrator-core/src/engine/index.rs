@@ -214,7 +214,7 @@ impl Index {
     pub(super) fn take(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
-            used.permits += permits;
+            used.permits = used.permits.saturating_add(*permits);
             used.reserved = used.reserved.plus(reserved);
         }
     }

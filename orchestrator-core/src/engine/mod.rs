@@ -6,7 +6,7 @@
 //! `people` (what people ask), `owner` (who drives, and what time does), `evolve` with `steps` (of one
 //! task) and `growth` (of the run), `prune` (what is over), `batch` (several commands as one commit,
 //! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
-//! back), `ask` (questions) with `reason` (what holds a task), `audit`.
+//! back), `ask` (questions) with `reason` (what holds a task), `audit`, `restore` (from a store).
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
@@ -40,6 +40,7 @@ mod reason;
 mod record;
 mod registry;
 mod report;
+mod restore;
 mod slab;
 mod specs;
 mod steps;
@@ -54,15 +55,16 @@ use self::draft::Draft;
 use self::index::Index;
 pub use self::reason::{Mover, Reason};
 use self::registry::Registry;
+pub use self::restore::InvalidSnapshot;
 pub(crate) use self::specs::Specs;
 use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::EventKind;
-use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq, TaskId};
+use crate::id::{BlobHash, CommandId, OwnerId, PoolName, RunId, Seq};
 use crate::mutant::{Mutant, is_on};
 use crate::plan::{Canonical, Plan, PlanFault};
 use crate::policy::{RemainingPath, SchedulingPolicy};
-use crate::record::{OwnerRecord, PoolBounds, PoolRecord, RunRecord, Snapshot};
+use crate::record::{OwnerRecord, PoolBounds, PoolRecord, RunRecord};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -82,34 +84,6 @@ pub struct Engine {
     bodies: Bodies,
     index: Index,
     batch: Batch,
-}
-
-/// What is wrong with a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidSnapshot {
-    /// A plan's blob is no plan.
-    #[error("plan {plan} of run `{run}` cannot be read: {why}")]
-    Plan {
-        /// The run.
-        run: RunId,
-        /// The plan's address.
-        plan: BlobHash,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The records and the plans name different tasks.
-    #[error("run `{run}` has task `{found}` at place {place}, where its plans have `{expected}`")]
-    Task {
-        /// The run.
-        run: RunId,
-        /// The place, counted from 0.
-        place: u32,
-        /// What the records have there.
-        found: String,
-        /// What the plans have there.
-        expected: String,
-    },
 }
 
 impl Engine {
@@ -137,63 +111,6 @@ impl Engine {
         self.policy = policy;
         self.rank();
         self
-    }
-
-    /// An engine that stands where a store does.
-    ///
-    /// # Errors
-    /// [`InvalidSnapshot`] when the records do not fit the plans.
-    pub fn restore(snapshot: &Snapshot) -> Result<Self, InvalidSnapshot> {
-        let mut engine = Self::new(snapshot.run.id.clone());
-        let id = &snapshot.run.id;
-        for (at, reference) in snapshot.run.plans.iter().enumerate() {
-            let bytes = snapshot.plans.get(at).map(Vec::as_slice).unwrap_or_default();
-            let body = Body::read(bytes).map_err(|err| {
-                let (run, plan) = (id.clone(), reference.blob.clone());
-                InvalidSnapshot::Plan { run, plan, why: err.to_string() }
-            })?;
-            match &body {
-                Body::Plan(plan) => drop(engine.add_specs(plan, None, None)),
-                Body::Pruned(left) => {
-                    drop(engine.add_specs(&left.plan, Some(&left.pruned), None));
-                }
-                Body::Amendment(spec) => match engine.specs.number(&spec.id) {
-                    Some(task) if !engine.specs.is_pruned(task) => {
-                        engine.amend(task, Some(Arc::clone(spec)));
-                    }
-                    Some(_) | None => {}
-                },
-            }
-            engine.bodies.insert(reference.blob.clone(), body);
-        }
-        let places = engine.specs.len().max(snapshot.tasks.len());
-        for (place, number) in (0..places).zip(0_u32..) {
-            let found = snapshot.tasks.get(place).map(|task| &task.id);
-            let expected = (place < engine.specs.len()).then(|| engine.specs.id(number));
-            if found != expected {
-                let name = |id: Option<&TaskId>| id.map_or("nothing", TaskId::as_str).to_owned();
-                return Err(InvalidSnapshot::Task {
-                    run: id.clone(),
-                    place: number,
-                    found: name(found),
-                    expected: name(expected),
-                });
-            }
-        }
-        engine.run = Some(snapshot.run.clone());
-        for pool in &snapshot.pools {
-            engine.pools.set(&pool.name, Some(pool.clone()));
-        }
-        for owner in &snapshot.owners {
-            engine.owners.set(&owner.owner.id, Some(owner.clone()));
-        }
-        engine.table.reserve(snapshot.tasks.len());
-        for record in &snapshot.tasks {
-            engine.push_record(record);
-        }
-        engine.seq = snapshot.seq;
-        engine.rank();
-        Ok(engine)
     }
 
     /// Decides what a command causes; changes nothing, and is the same whenever state, time and

@@ -89,13 +89,13 @@ impl Profile {
     /// Whether the stage makes a change.
     #[inline]
     pub(super) const fn makes(&self, stage: u8) -> bool {
-        (self.runs as u32 >> stage) & 1 == 1
+        (self.runs as u32).wrapping_shr(stage as u32) & 1 == 1
     }
 
     /// Whether the stage rejects a task so often and no more.
     #[inline]
     pub(super) const fn has_rounds(&self, stage: u8) -> bool {
-        (self.bounded as u32 >> stage) & 1 == 1
+        (self.bounded as u32).wrapping_shr(stage as u32) & 1 == 1
     }
 
     /// The stage that a rejection by this one goes to.
@@ -120,7 +120,7 @@ impl Profile {
     /// Whether a stage after this one makes another change.
     #[inline]
     pub(super) const fn makes_more(&self, stage: u8) -> bool {
-        (self.runs as u32 >> stage) > 1
+        (self.runs as u32).wrapping_shr(stage as u32) > 1
     }
 }
 

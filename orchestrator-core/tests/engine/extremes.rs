@@ -1,12 +1,14 @@
 //! The greatest numbers that records and fences can hold, as nobody but a damaged or tampered file has
 //! them.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::{
-    Answer, ClockReading, Command, CommandId, Cost, Engine, Extra, FencingToken, Interruption,
-    Outcome, Pipeline, Refusal, RunRecord, Snapshot, StageKind, StageSpec, TaskRecord, Timestamp,
-    Usd, WallTime,
+    Answer, BlobHash, ClockReading, Command, CommandId, Completion, Cost, Engine, Event, EventKind,
+    Extra, FencingToken, Interruption, Outcome, Phase, Pipeline, PoolName, Refusal, RetryRules,
+    RunRecord, Snapshot, StageKind, StageSpec, TaskRecord, Timestamp, Usd, WallTime,
 };
 
 use super::world::{World, id, interrupted, owner, plan, rejected};
@@ -112,4 +114,90 @@ fn p1_no_token_is_granted_twice_when_there_is_none_left() {
     snapshot.run.last_token = FencingToken(u64::MAX - 1);
     let refused = drive(&snapshot, &[interrupted(Interruption::Shutdown)]).unwrap_err();
     assert_eq!(refused, Refusal::TokensUsedUp { last: FencingToken(u64::MAX) });
+}
+
+/// Somebody's log, with what no engine writes.
+fn odd(engine: &mut Engine, kinds: &[EventKind]) {
+    for kind in kinds {
+        engine.evolve(&Event { at: Timestamp(1), kind: kind.clone() });
+        drop(engine.audit());
+    }
+}
+
+fn passed(token: u64) -> EventKind {
+    let (task, token, cost) = (id("a"), FencingToken(token), Usd(1));
+    EventKind::Passed { task, token, cost, candidate: None, merged: None, session: None }
+}
+
+#[test]
+fn p16_a_log_that_begins_a_run_twice_or_late_breaks_nothing() {
+    let mut engine = World::new(plan(&[("a", &[])])).engine;
+    let before = engine.run().cloned();
+    let created =
+        EventKind::RunCreated { run: "other".parse().unwrap(), rules: RetryRules::default() };
+    odd(&mut engine, std::slice::from_ref(&created));
+    assert_eq!(engine.run().map(|run| run.counts), before.map(|run| run.counts));
+    let mut late = Engine::new("late".parse().unwrap());
+    let tasks = plan(&[("a", &[])]);
+    let blob = BlobHash::of(&serde_json::to_vec(&tasks).unwrap());
+    late.offer(Arc::new(tasks));
+    odd(&mut late, &[EventKind::PlanAdded { plan: blob, tasks: 1 }, created, passed(1)]);
+    assert_eq!(late.audit(), [""; 0]);
+}
+
+#[test]
+fn p16_a_log_that_grants_a_stage_that_there_is_none_of_breaks_nothing() {
+    for stage in [4, 31, 32, 255] {
+        let mut engine = World::new(plan(&[("a", &[])])).engine;
+        let (task, token, owner) = (id("a"), FencingToken(1), owner(1).id);
+        let (hard_stop, reserved) = (Timestamp(9), Usd(1));
+        let granted =
+            EventKind::Granted { task, stage, attempt: 1, token, owner, hard_stop, reserved };
+        odd(&mut engine, &[granted, passed(1)]);
+    }
+}
+
+#[test]
+fn p16_a_log_that_counts_more_tasks_than_its_plans_have_breaks_nothing() {
+    let mut engine = World::new(plan(&[("a", &[])])).engine;
+    let unknown = |byte: u8| EventKind::PlanAdded { plan: BlobHash::of(&[byte]), tasks: u32::MAX };
+    odd(&mut engine, &[unknown(1), unknown(2)]);
+    let name = CommandId::parse("c").unwrap();
+    assert_eq!(engine.submit(Timestamp(1), &name, &Command::Prune), Ok(Answer::Done));
+    let (plan, left) = (BlobHash::of(&[2]), BlobHash::of(&[3]));
+    odd(&mut engine, &[EventKind::PlanPruned { plan, left }]);
+}
+
+#[test]
+fn p16_records_that_hold_more_permits_than_numbers_count_are_taken_up() {
+    let mut tasks = plan(&[("a", &[]), ("b", &[])]);
+    let gpu: PoolName = "gpu".parse().unwrap();
+    tasks.tasks.iter_mut().for_each(|task| {
+        task.needs.insert(gpu.clone(), NonZeroU32::MAX);
+    });
+    tasks.pools.insert(gpu.clone(), u32::MAX);
+    let mut world = World::new(tasks);
+    assert!(world.claim().is_some() && world.claim().is_none());
+    let mut snapshot = world.engine.snapshot().unwrap();
+    snapshot.tasks[1].phase = snapshot.tasks[0].phase.clone();
+    assert_eq!(Engine::restore(&snapshot).unwrap().in_use(&gpu), u32::MAX);
+}
+
+#[test]
+fn p16_records_that_do_not_fit_their_plans_are_refused_with_what_does_not() {
+    let fresh = gated().engine.snapshot().unwrap();
+    let refused = |spoil: fn(&mut Snapshot)| {
+        let mut snapshot = fresh.clone();
+        spoil(&mut snapshot);
+        Engine::restore(&snapshot).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(|all| all.tasks[0].stage = 3),
+        "task `a` of run `test` is at stage 3, counted from 0, of 3"
+    );
+    assert!(refused(|all| all.run.plans[0].tasks = 0).ends_with("1 tasks, and the run says 0"));
+    assert!(refused(|all| all.tasks.clear()).ends_with("where its plans have `a`"));
+    let mut done = fresh.clone();
+    (done.tasks[0].stage, done.tasks[0].phase) = (3, Phase::Done(Completion::Verified));
+    assert!(Engine::restore(&done).is_ok(), "what is done has passed all of them");
 }
