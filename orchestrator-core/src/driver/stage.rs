@@ -135,15 +135,29 @@ impl Stage {
         let end = self.ports.runner.run(&cx).await;
         let ask = OpenWorkspace { cost: end.cost, ..ask };
         let mut ended = Ended::of(end);
+        if let Err(err) = self.put_away(&ask, &workspace, &mut ended).await {
+            // What it cost is known, and its conversation can go on.
+            ended.end.outcome = self.failed(&err).end.outcome;
+        }
+        Ok(ended)
+    }
+
+    /// Keeps what the runner left.
+    async fn put_away(
+        &self,
+        ask: &OpenWorkspace,
+        workspace: &Workspace,
+        ended: &mut Ended,
+    ) -> Result<(), PortError> {
         match &ended.end.outcome {
-            Outcome::Passed => self.seal(&ask, &workspace, &mut ended).await?,
+            Outcome::Passed => self.seal(ask, workspace, ended).await?,
             Outcome::Question { .. } | Outcome::Fatal { .. } => {
-                ended.kept = self.ports.workspaces.keep(&ask, &workspace).await?;
+                ended.kept = self.ports.workspaces.keep(ask, workspace).await?;
             }
             // What is left in the workspace is gone on with, or kept when the next attempt opens it.
             Outcome::Rejected { .. } | Outcome::Interrupted { .. } | Outcome::Suspended { .. } => {}
         }
-        Ok(ended)
+        Ok(())
     }
 
     async fn seal(
@@ -280,6 +294,7 @@ impl Stage {
         Ok(texts)
     }
 
+    /// How a stage ends that an adapter kept from asking for anything that costs.
     fn failed(&self, err: &PortError) -> Ended {
         let text = self.mask.text(&err.chain()).into_owned();
         warn!(task = %self.task.id, stage = %self.spec.name, error = %text, "an adapter failed");
@@ -294,8 +309,7 @@ impl Stage {
             }
             PortError::Fatal(_) => Outcome::Fatal { error: text },
         };
-        let cost = Cost::AtLeast(crate::money::Usd::ZERO);
-        Ended::of(StageEnd { outcome, cost, session: None })
+        Ended::of(StageEnd::free(outcome))
     }
 }
 

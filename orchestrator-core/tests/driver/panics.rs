@@ -1,4 +1,4 @@
-//! Adapters that panic wherever a driver asks them.
+//! Adapters that panic, or fail, wherever a driver asks them.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,8 +13,9 @@ use orchestrator_core::port::{
 };
 use orchestrator_core::testing::{Fault, FaultStore, MemoryTarget, VirtualHost};
 use orchestrator_core::{
-    Candidate, ChangeId, ClockReading, DriverConfig, FencingToken, Mask, MergeIntent, Orchestrator,
-    Owner, Plan, RunEnd, RunError, RunId, SchedulingPolicy, StageEnd, TaskGraph, TaskId, TaskSpec,
+    Candidate, ChangeId, ClockReading, Cost, DriverConfig, EventKind, FencingToken, Mask,
+    MergeIntent, Orchestrator, Owner, Plan, RunEnd, RunError, RunId, SchedulingPolicy, SessionId,
+    StageEnd, StageKind, TaskGraph, TaskId, TaskSpec, Usd,
 };
 
 use crate::{World, plan, run, start};
@@ -24,18 +25,23 @@ struct Panics {
     methods: &'static str,
     on: Range<u32>,
     calls: AtomicU32,
+    /// Whether they do not panic, and fail instead.
+    only_fail: bool,
 }
 
 impl Panics {
     fn new(methods: &'static str, on: Range<u32>) -> Self {
-        Self { methods, on, calls: AtomicU32::new(0) }
+        Self { methods, on, calls: AtomicU32::new(0), only_fail: false }
     }
 
-    fn ask(&self, method: &str) {
-        if self.methods.split(' ').any(|one| one == method) {
-            let call = self.calls.fetch_add(1, Ordering::Relaxed);
-            assert!(!self.on.contains(&call), "{method} is broken");
+    #[expect(clippy::panic_in_result_fn, reason = "to panic is what it is there for")]
+    fn ask(&self, method: &str) -> Result<(), PortError> {
+        let is_meant = self.methods.split(' ').any(|one| one == method);
+        if is_meant && self.on.contains(&self.calls.fetch_add(1, Ordering::Relaxed)) {
+            assert!(self.only_fail, "{method} is broken");
+            return Err(PortError::Transient(format!("{method} is broken").into()));
         }
+        Ok(())
     }
 }
 
@@ -45,47 +51,47 @@ struct Broken(MemoryTarget, Panics);
 #[async_trait]
 impl Workspaces for Broken {
     async fn open(&self, ask: &OpenWorkspace) -> Result<Workspace, PortError> {
-        self.1.ask("open");
+        self.1.ask("open")?;
         self.0.open(ask).await
     }
 
     async fn seal(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Sealed, PortError> {
-        self.1.ask("seal");
+        self.1.ask("seal")?;
         self.0.seal(ask, at).await
     }
 
     async fn differing(&self, at: &Workspace, from: &ChangeId) -> Result<Vec<String>, PortError> {
-        self.1.ask("differing");
+        self.1.ask("differing")?;
         self.0.differing(at, from).await
     }
 
     async fn change(&self, candidate: &Candidate) -> Result<Change, PortError> {
-        self.1.ask("change");
+        self.1.ask("change")?;
         self.0.change(candidate).await
     }
 
     async fn keep(&self, ask: &OpenWorkspace, at: &Workspace) -> Result<Option<String>, PortError> {
-        self.1.ask("keep");
+        self.1.ask("keep")?;
         self.0.keep(ask, at).await
     }
 
     async fn release(&self, run: &RunId, task: &TaskId) -> Result<(), PortError> {
-        self.1.ask("release");
+        self.1.ask("release")?;
         self.0.release(run, task).await
     }
 
     async fn retain(&self, run: &RunId, live: &[TaskId]) -> Result<(), PortError> {
-        self.1.ask("retain");
+        self.1.ask("retain")?;
         self.0.retain(run, live).await
     }
 
     async fn untouched(&self, run: &RunId) -> Result<Workspace, PortError> {
-        self.1.ask("untouched");
+        self.1.ask("untouched")?;
         self.0.untouched(run).await
     }
 
     async fn room(&self, run: &RunId) -> Result<Room, PortError> {
-        self.1.ask("room");
+        self.1.ask("room")?;
         self.0.room(run).await
     }
 }
@@ -93,7 +99,7 @@ impl Workspaces for Broken {
 #[async_trait]
 impl Integrator for Broken {
     async fn fence(&self, run: &RunId, task: &TaskId, at: FencingToken) -> Result<(), PortError> {
-        self.1.ask("fence");
+        self.1.ask("fence")?;
         self.0.fence(run, task, at).await
     }
 
@@ -104,7 +110,7 @@ impl Integrator for Broken {
         token: FencingToken,
         candidate: &Candidate,
     ) -> Result<Proposal, PortError> {
-        self.1.ask("propose");
+        self.1.ask("propose")?;
         self.0.propose(run, task, token, candidate).await
     }
 
@@ -115,12 +121,12 @@ impl Integrator for Broken {
         token: FencingToken,
         intent: &MergeIntent,
     ) -> Result<bool, PortError> {
-        self.1.ask("turn");
+        self.1.ask("turn")?;
         self.0.turn(run, task, token, intent).await
     }
 
     fn withdraw(&self, run: &RunId, task: &TaskId, token: FencingToken) {
-        self.1.ask("withdraw");
+        self.1.ask("withdraw").unwrap();
         self.0.withdraw(run, task, token);
     }
 
@@ -131,17 +137,17 @@ impl Integrator for Broken {
         token: FencingToken,
         intent: &MergeIntent,
     ) -> Result<Applied, PortError> {
-        self.1.ask("apply");
+        self.1.ask("apply")?;
         self.0.apply(run, task, token, intent).await
     }
 
     async fn is_merged(&self, change: &ChangeId) -> Result<bool, PortError> {
-        self.1.ask("is_merged");
+        self.1.ask("is_merged")?;
         self.0.is_merged(change).await
     }
 
     async fn greatest_fence(&self, run: &RunId) -> Result<FencingToken, PortError> {
-        self.1.ask("greatest_fence");
+        self.1.ask("greatest_fence")?;
         self.0.greatest_fence(run).await
     }
 }
@@ -152,27 +158,27 @@ struct BrokenHost(VirtualHost, Panics);
 #[async_trait]
 impl Host for BrokenHost {
     fn reading(&self) -> ClockReading {
-        self.1.ask("reading");
+        self.1.ask("reading").unwrap();
         self.0.reading()
     }
 
     fn this_process(&self) -> Owner {
-        self.1.ask("this_process");
+        self.1.ask("this_process").unwrap();
         self.0.this_process()
     }
 
     fn liveness(&self, owner: &Owner) -> Liveness {
-        self.1.ask("liveness");
+        self.1.ask("liveness").unwrap();
         self.0.liveness(owner)
     }
 
     async fn end_leftovers(&self, run: &RunId, token: FencingToken) -> Result<u32, PortError> {
-        self.1.ask("end_leftovers");
+        self.1.ask("end_leftovers")?;
         self.0.end_leftovers(run, token).await
     }
 
     async fn mask_logs(&self, dir: &Path, mask: &Mask) -> Result<(), PortError> {
-        self.1.ask("mask_logs");
+        self.1.ask("mask_logs")?;
         self.0.mask_logs(dir, mask).await
     }
 }
@@ -192,6 +198,32 @@ async fn driven_with(methods: &'static str, on: Range<u32>) -> Result<(World, Ru
     let (_stop, driving) = start(orchestrator, two());
     let end = driving.await.expect("it does not panic")?;
     Ok((world, end))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_that_an_adapter_fails_costs_what_it_cost_and_its_conversation_goes_on() {
+    let session = SessionId::parse("s-1").unwrap();
+    for (method, runs, goes_on) in [("open", 1, None), ("seal", 2, Some(session.clone()))] {
+        let session = session.clone();
+        let world = World::new(move |cx| {
+            if cx.stage.kind != StageKind::Run {
+                return StageEnd::passed();
+            }
+            let (cost, session) = (Cost::Known(Usd::dollars(1)), Some(session.clone()));
+            StageEnd { cost, session, ..StageEnd::passed() }
+        });
+        let fails = Panics { only_fail: true, ..Panics::new(method, 0..1) };
+        let target = Arc::new(Broken(world.target.clone(), fails));
+        let orchestrator = world.orchestrator_with(|ports| ports.workspaces = target);
+        let (_stop, driving) = start(orchestrator, plan(&[("a", &[])]));
+        assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed, "{method}");
+        assert_eq!(world.snapshot().await.run.spent, Usd::dollars(runs), "{method}");
+        let interrupted = world.recorder.events().into_iter().find_map(|stored| {
+            let EventKind::Interrupted { session, .. } = stored.event.kind else { return None };
+            Some(session)
+        });
+        assert_eq!(interrupted, Some(goes_on), "{method}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
