@@ -25,8 +25,10 @@ pub(super) struct StageLogs {
 
 impl StageLogs {
     pub(super) fn of(ports: &Ports, config: &DriverConfig) -> Self {
-        let (stages_dir, mask) = (config.stages_dir.clone(), config.mask.clone());
-        Self { stages_dir, host: Arc::clone(&ports.host), mask }
+        // Programs stand in other directories, where a relative path would mean another place.
+        let stages_dir = std::path::absolute(&config.stages_dir);
+        let stages_dir = stages_dir.unwrap_or_else(|_| config.stages_dir.clone());
+        Self { stages_dir, host: Arc::clone(&ports.host), mask: config.mask.clone() }
     }
 
     /// The directory of a grant's logs.

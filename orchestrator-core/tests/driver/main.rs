@@ -147,6 +147,21 @@ async fn a_plan_runs_to_merged_changes_and_leaves_no_workspace() {
 }
 
 #[tokio::test]
+async fn a_stage_knows_the_directory_of_its_logs_wherever_its_programs_stand() {
+    let dirs = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&dirs);
+    let world = World::new(move |cx| {
+        seen.lock().unwrap().push(cx.dir.clone());
+        StageEnd::passed()
+    });
+    world.drive(Some(plan(&[("a", &[])]))).await.unwrap();
+    let below = std::path::absolute("stages/a").unwrap();
+    let dirs = dirs.lock().unwrap();
+    assert_eq!(dirs.len(), 3);
+    assert!(dirs.iter().all(|dir| dir.starts_with(&below)), "{dirs:?}");
+}
+
+#[tokio::test]
 async fn a_rejected_attempt_is_told_why_the_last_one_failed() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&seen);

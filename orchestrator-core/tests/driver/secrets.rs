@@ -1,6 +1,6 @@
 //! What must not be stored or shown.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use orchestrator_core::port::{Activity, ActivityKind, Observer, Progress};
@@ -75,7 +75,7 @@ async fn secrets_are_taken_out_of_the_logs_of_a_stage_whose_driver_was_killed_be
         .orchestrator_with(|ports| ports.observer = observer);
     let (_stop, driving) = start(orchestrator, plan(&[("a", &[])]));
     assert_eq!(driving.await.unwrap().unwrap(), RunEnd::Completed);
-    let dir = Path::new("stages").join(id("a").slug()).join("01-run");
+    let dir = std::path::absolute("stages").unwrap().join(id("a").slug()).join("01-run");
     assert_eq!(*shown.at_first.lock().unwrap(), Some(vec![dir.clone()]));
     // Once more when nothing writes to them any more.
     assert_eq!(host.masked(), [dir.clone(), dir]);
