@@ -38,6 +38,8 @@ const KEYS: &[(&str, usize)] = &[
     ("hf_", 30),
     ("pypi-", 40),
 ];
+/// More than names the kind of a private key and ends the line.
+const NAME_BYTES_MAX: usize = 64;
 const PRIVATE_KEY: (&[u8], &[u8]) = (b"-----BEGIN ", b"PRIVATE KEY-----");
 
 /// Values that must not be shown, and all that looks like a key.
@@ -66,12 +68,16 @@ impl Mask {
         Self { values: Vec::new() }
     }
 
-    /// With this value; one of less than 6 bytes is left out.
+    /// With this value, also as it stands within a JSON text; one of less than 6 bytes is left out.
     #[must_use]
     pub fn with_value(mut self, value: impl Into<String>) -> Self {
         let value = value.into();
-        if value.len() >= VALUE_BYTES_MIN && !self.values.contains(&value) {
-            self.values.push(value);
+        if value.len() >= VALUE_BYTES_MIN {
+            for form in [in_json(&value), value] {
+                if !self.values.contains(&form) {
+                    self.values.push(form);
+                }
+            }
         }
         self
     }
@@ -131,6 +137,12 @@ impl fmt::Debug for Mask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Mask of {} values", self.values.len())
     }
+}
+
+/// A text with the escapes that it has within a JSON text.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned()
 }
 
 /// Where the needle is, from a place on.
@@ -202,7 +214,8 @@ fn private_keys(bytes: &[u8], found: &mut Vec<Range<usize>>) {
     let mut at = 0;
     while let Some(start) = position(bytes, begin, at) {
         at = start + begin.len();
-        let line = bytes.get(at..).unwrap_or_default();
+        let rest = bytes.get(at..).unwrap_or_default();
+        let line = rest.get(..NAME_BYTES_MAX).unwrap_or(rest);
         let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
         if position(line, kind, 0).is_none() {
             continue;
@@ -248,6 +261,22 @@ mod tests {
             "sk-short, task-sk-0123456789abcdefghij0123, AKIA, eyJ.a.b, -----BEGIN CERTIFICATE-----
             ghp_x npm_config_registry the risk-free-and-very-long-compound-word";
         assert!(matches!(Mask::keys().text(text), Cow::Borrowed(same) if same == text));
+    }
+
+    #[test]
+    fn a_value_is_masked_as_it_stands_in_json_too() {
+        let value = "A: \"b\"\nC: \\d";
+        let mask = Mask::keys().with_value(value);
+        let text = serde_json::json!({ "said": format!("it is {value}!") }).to_string();
+        assert_eq!(mask.text(&text), r#"{"said":"it is [masked]!"}"#);
+        assert_eq!(mask.text(value), "[masked]");
+    }
+
+    #[test]
+    fn p16_begins_of_keys_without_an_end_are_looked_at_in_bounded_time() {
+        // Each of them to the end of the line, again and again, would take hours.
+        let text = "-----BEGIN ".repeat(1_000_000);
+        assert!(Mask::keys().find(text.as_bytes()).is_empty());
     }
 
     #[test]
