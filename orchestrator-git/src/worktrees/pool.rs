@@ -5,7 +5,11 @@
 //! caches. A reset writes only what differs, where a new checkout writes every file.
 
 use std::fs;
-use std::path::PathBuf;
+use std::io::{
+    self,
+    ErrorKind::{AlreadyExists, NotFound},
+};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tracing::debug;
@@ -109,19 +113,64 @@ impl Pool {
     /// Has git know a worktree again.
     async fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
         let (spare, admin) = (place.dir.join(ADMIN), self.worktrees.admin(name));
-        if let Some(dir) = admin.parent() {
-            fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
-        }
         // Before git can see it, so that it is never taken for a worktree at another place.
         let mut text = bytes_of(&place.tree.join(".git")).to_vec();
         text.push(b'\n');
         renew(&spare.join("gitdir"), &text)?;
-        fs::rename(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
+        move_into(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
         self.worktrees.link(place, name).await
     }
+}
+
+/// How often the directory of git's worktrees may be gone again before something is moved into it.
+const MOVES_MAX: u32 = 100;
+
+/// Moves a directory to a place in another one, which is made. Whoever gives the last worktree of a
+/// repository back, and git, removes that one when it is empty, also in between.
+fn move_into(from: &Path, to: &Path) -> io::Result<()> {
+    let made_and_moved = || {
+        to.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::rename(from, to)
+    };
+    for _ in 0..MOVES_MAX {
+        match made_and_moved() {
+            Err(err) if matches!(err.kind(), NotFound | AlreadyExists) && from.exists() => {}
+            done => return done,
+        }
+    }
+    made_and_moved()
 }
 
 /// Whether all of a spare worktree is there.
 fn is_whole(slot: &Place) -> bool {
     slot.is_real() && slot.dir.join(ADMIN).join("commondir").is_file()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_moved_gets_there_though_the_directory_is_removed_whenever_it_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (spare, worktrees) = (dir.path().join("spare"), dir.path().join("worktrees"));
+        let (admin, is_over) = (worktrees.join("tree"), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    fs::remove_dir(&worktrees).ok();
+                }
+            });
+            for _ in 0..100 {
+                fs::create_dir(&spare).unwrap();
+                let moved = move_into(&spare, &admin);
+                is_over.fetch_or(moved.is_err(), Ordering::Relaxed);
+                moved.unwrap();
+                fs::remove_dir(&admin).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
 }
