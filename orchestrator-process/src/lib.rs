@@ -84,7 +84,7 @@ pub use self::{
     error::SpawnError,
     follow::Line,
     host::{HostError, LeftoversError, LocalHost, end_leftovers},
-    masking::{mask_file, mask_logs},
+    masking::{mask_file, mask_log, mask_logs},
     open_files::{TooFewFiles, raise_open_files},
     program::{Limits, Program},
     question::{QUESTION_BYTES_MAX, QUESTION_FILE, take_question},

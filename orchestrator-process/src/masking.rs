@@ -7,7 +7,8 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use orchestrator_core::Mask;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
 
 /// How much is looked at at once, and how much of it once more with what follows, for a secret may
 /// lie across.
@@ -28,6 +29,12 @@ pub fn mask_file(path: &Path, mask: &Mask) -> io::Result<usize> {
     let mut piece = vec![0; PIECE];
     let (mut at, mut count) = (0, 0);
     loop {
+        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // There is nothing but a hole from here on.
+            Err(Errno::NXIO) => return Ok(count),
+            Err(err) => return Err(err.into()),
+        };
         let mut len = 0;
         while let Some(room) = piece.get_mut(len..).filter(|room| !room.is_empty()) {
             match file.read_at(room, at + len as u64)? {
@@ -91,9 +98,12 @@ fn mask_below(dir: &OwnedFd, mask: &Mask, depth: u32) -> io::Result<usize> {
     masked
 }
 
-/// The same for a log, where what cannot be done is only told.
-pub(crate) fn mask_log(path: &Path, mask: &Mask) {
-    if let Err(err) = mask_file(path, mask) {
+/// The same for a log, where what cannot be done is only told; beside the runtime's threads, since a
+/// long one takes a while.
+pub async fn mask_log(path: &Path, mask: &Mask) {
+    let (file, mask) = (path.to_owned(), mask.clone());
+    let masked = tokio::task::spawn_blocking(move || mask_file(&file, &mask)).await;
+    if let Err(err) = masked.map_err(io::Error::other).flatten() {
         tracing::warn!(path = %path.display(), %err, "secrets may be left in a log");
     }
 }
@@ -116,6 +126,19 @@ mod tests {
         assert!(after.contains("x *********** x"));
         assert_eq!(mask_file(&path, &mask).unwrap(), 0);
         assert_eq!(mask_file(&dir.path().join("gone"), &mask).unwrap(), 0);
+    }
+
+    #[test]
+    fn holes_are_passed_over_however_long_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        fs::write(&path, "open sesame").unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        // As long as the file system lets a file be, whatever a read of it would take.
+        let len = (30..43).rev().map(|bits| 1 << bits).find(|len| file.set_len(*len).is_ok());
+        let mask = Mask::keys().with_value("open sesame");
+        file.write_all_at(b"open sesame", len.unwrap() - 11).unwrap();
+        assert_eq!(mask_file(&path, &mask).unwrap(), 2);
     }
 
     #[test]

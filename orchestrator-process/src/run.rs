@@ -147,7 +147,7 @@ pub async fn run(
             if is_starved && how != End::Exited(0) { End::MemoryLimit } else { how }
         }
     };
-    logs.read_to_end(watch).await;
+    logs.read_to_end(limits.output_bytes_max, watch).await;
     Ok(Ended {
         how,
         wall,
@@ -386,10 +386,11 @@ impl Logs {
         piece.len()
     }
 
-    async fn read_to_end(&mut self, watch: &mut dyn Watch) {
-        // Not past what is there now: a process that could not be ended may go on writing.
+    async fn read_to_end(&mut self, bytes_max: u64, watch: &mut dyn Watch) {
+        // Not past what is there now: a process that could not be ended may go on writing. And not far
+        // past the limit: a file may be made longer in an instant than anybody can read in a day.
         let bytes = self.look(watch);
-        let mut left = bytes;
+        let mut left = bytes.min(bytes_max);
         let mut read_at_once = 0;
         while left > 0 {
             match self.read_piece(watch) {

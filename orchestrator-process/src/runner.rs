@@ -14,7 +14,7 @@ use crate::environment::{Environment, Marker};
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
 use crate::masking::mask_log;
 use crate::program::{Limits, Program};
-use crate::question::take_question;
+use crate::question::{QUESTION_FILE, take_question};
 use crate::run::{End, Ended, run};
 
 /// Works on a task by starting a program in its workspace.
@@ -166,9 +166,11 @@ impl Runner for CommandRunner {
         match run(&program, &cx.cancel, &mut report).await {
             Ok(ended) => {
                 for log in ["stdout.log", "stderr.log"] {
-                    mask_log(&cx.dir.join(log), &self.mask);
+                    mask_log(&cx.dir.join(log), &self.mask).await;
                 }
-                self.end(cx, &ended)
+                let end = self.end(cx, &ended);
+                mask_log(&cx.dir.join(QUESTION_FILE), &self.mask).await;
+                end
             }
             Err(err) => StageEnd::free(err.outcome()),
         }

@@ -144,7 +144,7 @@ impl Verifier for CommandVerifier {
             Ok(ended) => ended,
             Err(err) => return StageEnd::free(refused(command, &err)),
         };
-        mask_log(&log, &self.mask);
+        mask_log(&log, &self.mask).await;
         match ended.how {
             End::Exited(0) => StageEnd::passed(),
             End::Exited(NOT_YET) if cx.stage.kind == StageKind::Gate => {
@@ -180,7 +180,7 @@ impl Verifier for CommandVerifier {
             Ok(ended) => ended,
             Err(err) => return Trial::NotRunnable { why: err.chain() },
         };
-        mask_log(&log, &self.mask);
+        mask_log(&log, &self.mask).await;
         match ended.how {
             End::Exited(0) => Trial::Passes,
             end @ End::Exited(126 | 127) => Trial::NotRunnable {

@@ -123,6 +123,19 @@ async fn a_program_that_floods_is_ended() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_longer_than_anybody_can_read_holds_nobody_up() {
+    let dir = tempdir().unwrap();
+    let limits = Limits::new(LONG).with_output_bytes_max(1 << 20);
+    let script = "echo first; truncate -s 4T /proc/self/fd/1 && echo last";
+    let mut seen = Seen::default();
+    let program = sh(dir.path(), script).limits(limits);
+    let ended = tokio::time::timeout(LONG, ended(&program, &mut seen)).await.unwrap().unwrap();
+    assert_eq!((ended.output_bytes, seen.bytes), ((4 << 40) + 5, (4 << 40) + 5));
+    assert_eq!(seen.lines[0], (b"first".to_vec(), 5, true));
+    assert!(ended.stdout_tail.ends_with("\0last\n"), "{:?}", ended.stdout_tail);
+}
+
+#[tokio::test]
 async fn a_program_is_ended_when_that_is_asked_for() {
     let dir = tempdir().unwrap();
     let cancel = CancellationToken::new();

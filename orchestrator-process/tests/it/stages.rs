@@ -347,6 +347,13 @@ async fn secrets_are_in_no_log_and_no_feedback() {
         let log = read(cx.dir.join(log));
         assert!(log.starts_with("****") && log.ends_with("*\n"), "{log}");
     }
+    let asks = "printf \"$MY_PASS\" > BLOCKED.md";
+    let (_dir, cx) = stage(StageKind::Run, None);
+    let runner = CommandRunner::new("sh", ["-c", asks])
+        .with_environment(environment.clone())
+        .with_mask(mask.clone());
+    assert!(matches!(runner.run(&cx).await.outcome, Outcome::Question { .. }));
+    assert_eq!(read(cx.dir.join("BLOCKED.md")), "***********");
     let (_dir, cx) = stage(StageKind::Verify, shell(script));
     let verifier = CommandVerifier::new(environment).with_mask(mask);
     let Outcome::Rejected { feedback, .. } = verifier.verify(&cx).await.outcome else { panic!() };
