@@ -220,7 +220,8 @@ impl Policy {
         let hook = json!({ "type": "command", "command": NO_WORKTREE, "timeout": 10 });
         settings["hooks"] = json!({ "WorktreeCreate": [{ "hooks": [hook] }] });
         if self.guard {
-            let command = format!("/bin/sh {}", quoted(&guard.to_string_lossy()));
+            // A hook that ends in any other way than with 2 blocks nothing: one that is gone, say.
+            let command = format!("/bin/sh {} || exit 2", quoted(&guard.to_string_lossy()));
             let hook = json!({ "type": "command", "command": command, "timeout": 10 });
             settings["hooks"]["PreToolUse"] = json!([{ "matcher": "Bash", "hooks": [hook] }]);
         }
@@ -395,6 +396,16 @@ mod tests {
         for good in LET_THROUGH {
             assert_eq!(guard(good), Some(0), "{good}");
         }
+    }
+
+    #[test]
+    fn a_guard_that_is_gone_blocks_every_command_whatever_the_shell_says_of_it() {
+        let settings = Policy::default().settings(None, Path::new("/no/such/guard.sh"));
+        let hook = settings["hooks"]["PreToolUse"][0]["hooks"][0]["command"].as_str().unwrap();
+        // As in a shell that says 127 of a script that is not there.
+        let hook = hook.replace("/bin/sh", "false");
+        let status = Command::new("/bin/sh").args(["-c", &hook]).status().unwrap();
+        assert_eq!(status.code(), Some(2), "{hook}");
     }
 
     #[test]
