@@ -5,12 +5,16 @@
 //! all of it is what agent programs say while they work.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use orchestrator_core::{WallTime, millis};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -108,7 +112,7 @@ impl Account {
     /// [`AccountError`] when the file is there and cannot be used.
     pub fn state(&self) -> Result<AccountState, AccountError> {
         let error = |source| AccountError::File { path: self.path.clone(), source };
-        let file = match File::open(&self.path) {
+        let file = match open(OpenOptions::new().read(true), &self.path) {
             Ok(file) => file,
             Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(AccountState::default()),
             Err(err) => return Err(error(err)),
@@ -161,20 +165,57 @@ impl Account {
         if let Some(parent) = self.path.parent() {
             fs::create_dir_all(parent).map_err(error)?;
         }
-        let lock = self.path.with_extension("lock");
-        let lock = OpenOptions::new().create(true).append(true).open(lock).map_err(error)?;
         // Held until the file is replaced, so that no other process's note is lost.
-        lock.lock().map_err(error)?;
+        let lock = open(OpenOptions::new().create(true).append(true), &self.lock());
+        let lock = lock.map_err(error)?;
+        let new = if is_held(&lock) { "new".to_owned() } else { format!("{}.new", unique()) };
         let mut state = self.state().unwrap_or_default();
         change(&mut state);
         let text = serde_json::to_vec_pretty(&state)
             .map_err(|source| AccountError::Corrupt { path: self.path.clone(), source })?;
-        let written = self.path.with_extension("new");
-        let mut file = File::create(&written).map_err(error)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(error)?;
+        // Not synced: what a loss of power takes is heard again.
+        let written = self.path.with_extension(new);
+        fs::write(&written, &text).map_err(error)?;
         fs::rename(&written, &self.path).map_err(error)?;
         Ok(state)
     }
+
+    fn lock(&self) -> PathBuf {
+        self.path.with_extension("lock")
+    }
+}
+
+/// Opens a file that anybody may have put there; a pipe is not waited for.
+fn open(how: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = how.custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
+}
+
+/// How long whoever holds the lock is waited for: far longer than a note takes to be written.
+const HELD_MAX: Duration = Duration::from_secs(2);
+/// How soon it is tried again.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Takes the lock, unless somebody holds it who does not let go: one that stands still must not hold
+/// up all the others. What two write at once is lost of one of them, and heard again.
+fn is_held(lock: &File) -> bool {
+    let until = Instant::now() + HELD_MAX;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return true,
+            Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(AGAIN),
+            Err(err) => {
+                warn!(error = %err, "the account's file is written without its lock");
+                return false;
+            }
+        }
+    }
+}
+
+/// A name that nobody else has at the same time.
+fn unique() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl AccountState {
@@ -368,10 +409,35 @@ mod tests {
     }
 
     #[test]
+    fn whoever_holds_the_file_or_puts_a_pipe_in_its_place_holds_nobody_up() {
+        let (done, end) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            let dir = tempfile::tempdir().unwrap();
+            let account = Account::at(dir.path().join("a.json"));
+            let held = File::create(account.lock()).unwrap();
+            held.lock().unwrap();
+            account.note(&rejected(5_000), WallTime(1)).unwrap();
+            assert_eq!(account.closed_until(WallTime(2)), Some(WallTime(5_000)));
+            drop(held);
+            for path in [account.path().to_owned(), account.lock()] {
+                fs::remove_file(&path).unwrap();
+                assert!(
+                    std::process::Command::new("mkfifo").arg(&path).status().unwrap().success()
+                );
+            }
+            assert!(matches!(account.state(), Err(AccountError::File { .. })));
+            assert_eq!(account.closed_until(WallTime(2)), None);
+            assert!(account.note(&rejected(5_000), WallTime(1)).is_err());
+            done.send(()).unwrap();
+        });
+        assert_eq!(end.recv_timeout(Duration::from_secs(60)), Ok(()));
+    }
+
+    #[test]
     fn notes_of_many_at_once_leave_a_whole_file() {
         let dir = tempfile::tempdir().unwrap();
         let account = Account::at(dir.path().join("a.json"));
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for at in 0..16 {
                 let account = account.clone();
                 scope.spawn(move || account.note(&rejected(1_000 + at), WallTime(1)).unwrap());
