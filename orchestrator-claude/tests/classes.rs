@@ -428,6 +428,7 @@ fn row_12_every_other_failure_is_tried_again() {
     expect([
         ("broke off", failure(broke_off.clone()), Class::Failed),
         ("broke off, and calls it no error", success(broke_off), Class::Failed),
+        ("a new kind", success(json!({ "subtype": "error_of_a_new_kind" })), Class::Failed),
         ("any failure", failure(json!({})), Class::Failed),
         ("exit code 0", failure(json!({})).exit(Exit::Code(0)), Class::Failed),
         ("does not say whether it failed", no_flag(json!({})), Class::Failed),

@@ -273,6 +273,30 @@ fn a_run_that_was_ended_costs_at_least_what_its_messages_cost() {
 }
 
 #[test]
+fn a_cost_that_is_told_out_of_order_or_in_part_is_never_too_low() {
+    let cost = |finals: &[&str]| {
+        let lines: Vec<String> = finals
+            .iter()
+            .map(|fields| format!(r#"{{"type":"result","is_error":false,"result":"ok",{fields}}}"#))
+            .collect();
+        Transcript::of(lines.join("\n").as_bytes()).cost(&Prices::default())
+    };
+    let known = |micros| Cost::Known(Usd(micros));
+    let totals = [r#""total_cost_usd":0.5"#, r#""total_cost_usd":0.2"#];
+    assert_eq!(cost(&totals), known(500_000));
+    let part = |models: &str| {
+        format!(r#""total_cost_usd":0.5,"model_usage_since_last_result":{{{models}}}"#)
+    };
+    assert_eq!(cost(&[&part(r#""a":{"costUSD":0.1},"b":{"costUSD":0.2}"#)]), known(300_000));
+    assert_eq!(cost(&[&part("")]), known(0));
+    // Of one of the models nobody knows.
+    for unknown in [r#"{"cost":0.2}"#, "{}", "0.2", r#"{"costUSD":-1}"#, r#"{"costUSD":"0.2"}"#] {
+        let models = format!(r#""a":{{"costUSD":0.1}},"b":{unknown}"#);
+        assert_eq!(cost(&[&part(&models)]), known(500_000), "{unknown}");
+    }
+}
+
+#[test]
 fn of_two_recorded_final_lines_the_last_one_is_the_answer() {
     for version in [OLD, NEW] {
         let transcript = recorded(version, "background_finishes");

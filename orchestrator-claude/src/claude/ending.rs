@@ -242,7 +242,8 @@ const DURING_EXECUTION: &str = "error_during_execution";
 /// 12: it failed in another way.
 fn failed(ending: &Ending<'_>) -> Option<Class> {
     let last = ending.transcript.last()?;
-    (last.is_error || last.subtype == DURING_EXECUTION).then_some(Class::Failed)
+    // One that nobody knows yet is a failure too, by its name.
+    (last.is_error || last.subtype.starts_with("error")).then_some(Class::Failed)
 }
 
 /// 13: the agent left a question.

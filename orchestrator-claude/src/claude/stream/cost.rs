@@ -38,11 +38,11 @@ impl Costs {
         self.finals += 1;
         self.since_final.clear();
         let total = event.get("total_cost_usd").and_then(Value::as_f64);
-        self.total = total.and_then(Usd::from_dollars).or(self.total);
-        if let Some(models) = map(event, "model_usage_since_last_result") {
-            let costs = models.values().filter_map(|model| model.get("costUSD")?.as_f64());
+        // A total never shrinks: one that is told out of order takes nothing back.
+        self.total = self.total.max(total.and_then(Usd::from_dollars));
+        if let Some(part) = map(event, "model_usage_since_last_result").and_then(part) {
             self.finals_with_part += 1;
-            self.parts = self.parts.plus(costs.filter_map(Usd::from_dollars).sum());
+            self.parts = self.parts.plus(part);
         }
     }
 
@@ -68,6 +68,12 @@ impl Costs {
         let says_parts = self.finals == self.finals_with_part;
         self.total.map(|total| if says_parts { self.parts } else { total })
     }
+}
+
+/// What was used since the final line before; nothing is known where one model does not say its cost.
+fn part(models: &Map<String, Value>) -> Option<Usd> {
+    let costs = models.values().map(|model| Usd::from_dollars(model.get("costUSD")?.as_f64()?));
+    costs.sum()
 }
 
 fn tokens(usage: &Map<String, Value>) -> Tokens {
