@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::placed;
+
 /// The name of the file, at the root of the workspace.
 pub const FILE_NAME: &str = "BLOCKED.md";
 /// How much of it is read, in bytes.
@@ -22,6 +24,8 @@ pub const QUESTION_BYTES_MAX: u64 = 16 * 1024;
 const NOTE_NAME: &str = "blocked-before.json";
 /// Where a file of the repository is kept meanwhile, in the same directory.
 const KEPT_NAME: &str = "blocked-before.md";
+/// More than such a note has, in bytes.
+const NOTE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The file as it was before an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,11 +69,8 @@ impl Before {
         if !meta.is_file() {
             return Ok(Self::Other { inode: meta.ino() });
         }
-        // The one of an earlier attempt may be read-only.
-        match fs::remove_file(kept) {
-            Err(err) if err.kind() != io::ErrorKind::NotFound => return Err(err),
-            _ => fs::copy(file, kept)?,
-        };
+        placed::clear(kept)?;
+        fs::copy(file, kept)?;
         Ok(Self::File)
     }
 }
@@ -83,13 +84,13 @@ impl Watch {
     pub fn begin(workspace: &Path, aside: &Path, attempt: u32) -> io::Result<Self> {
         let file = workspace.join(FILE_NAME);
         let [path, kept] = [NOTE_NAME, KEPT_NAME].map(|name| aside.join(name));
-        let noted = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let noted = placed::read(&path, NOTE_BYTES_MAX).ok();
+        let noted = noted.and_then(|text| serde_json::from_slice(&text).ok());
         if let Some(note) = noted.filter(|note: &Note| note.attempt == attempt) {
             return Ok(Self { file, kept, before: note.before });
         }
-        fs::create_dir_all(aside)?;
         let note = Note { attempt, before: Before::of(&file, &kept)? };
-        fs::write(&path, serde_json::to_vec(&note)?)?;
+        placed::put(&path, serde_json::to_vec(&note)?)?;
         Ok(Self { file, kept, before: note.before })
     }
 
@@ -128,7 +129,7 @@ impl Watch {
             Before::Nothing => Ok(false),
             Before::File if !meta.is_file() => Ok(false),
             Before::File => {
-                let kept = fs::metadata(&self.kept)?;
+                let kept = self.kept()?;
                 let is_same = meta.len() == kept.len() && is_same(&self.file, &self.kept)?;
                 if is_same && meta.mode() != kept.mode() {
                     fs::set_permissions(&self.file, kept.permissions())?;
@@ -140,8 +141,15 @@ impl Watch {
         }
     }
 
+    /// What is known of the copy, which an agent may have put something else in the place of.
+    fn kept(&self) -> io::Result<Metadata> {
+        let kept = fs::symlink_metadata(&self.kept)?;
+        if kept.is_file() { Ok(kept) } else { Err(io::Error::other("the copy of it is gone")) }
+    }
+
     fn put_away(&self, meta: &Metadata, text: &[u8], keep: &Path) -> io::Result<()> {
         let copy = keep.join(FILE_NAME);
+        placed::clear(&copy)?;
         if meta.is_dir() {
             return fs::rename(&self.file, copy);
         }
@@ -164,7 +172,7 @@ impl Watch {
     /// Puts back what the repository has there.
     fn put_back(&self) -> io::Result<()> {
         match &self.before {
-            Before::File => fs::copy(&self.kept, &self.file).map(|_| ()),
+            Before::File => self.kept().and_then(|_| fs::copy(&self.kept, &self.file)).map(drop),
             Before::Link { to } => symlink(to, &self.file),
             Before::Nothing | Before::Other { .. } => Ok(()),
         }
@@ -385,6 +393,52 @@ mod tests {
         assert!(watch.take(&place.keep).unwrap().contains("empty"));
         fs::write(place.file(), b"caf\xff").unwrap();
         assert_eq!(watch.take(&place.keep).as_deref(), Some("caf\u{fffd}"));
+    }
+
+    /// A pipe that nobody writes to: whoever opens it as a file waits for ever.
+    fn pipe_at(path: &Path) {
+        placed::clear(path).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    }
+
+    /// What is done within a while; what waits for ever fails.
+    fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(work()).is_ok());
+        end.recv_timeout(std::time::Duration::from_secs(30)).expect("it waits for ever")
+    }
+
+    #[test]
+    fn p16_a_pipe_in_the_place_of_what_is_kept_is_neither_waited_for_nor_taken_for_it() {
+        in_time(|| {
+            let place = Place::new();
+            let [note, kept] = [NOTE_NAME, KEPT_NAME].map(|name| place.aside.join(name));
+            fs::write(place.file(), "of the repository").unwrap();
+            pipe_at(&note);
+            pipe_at(&kept);
+            let watch = place.begin(1);
+            assert_eq!(watch.take(&place.keep), None);
+            pipe_at(&kept);
+            pipe_at(&place.keep.join(FILE_NAME));
+            fs::write(place.file(), "a question").unwrap();
+            let question = watch.take(&place.keep).unwrap();
+            assert!(
+                question.starts_with("a question") && question.contains("is gone"),
+                "{question}"
+            );
+            assert_eq!(fs::read_to_string(place.keep.join(FILE_NAME)).unwrap(), "a question");
+        });
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_note_is_replaced_and_what_it_leads_to_stays() {
+        let place = Place::new();
+        let theirs = place.keep.join("theirs");
+        fs::write(&theirs, "theirs").unwrap();
+        symlink(&theirs, place.aside.join(NOTE_NAME)).unwrap();
+        let _watch = place.begin(1);
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
     }
 
     #[test]

@@ -24,8 +24,7 @@ pub(crate) const MEMBER: &str = "reviewer-";
 pub(crate) fn read(cx: &StageContext, name: &str) -> Option<Vec<u8>> {
     let file = cx.workspace.aside.join(name);
     let text = placed::read(&file, BYTES_MAX).ok()?;
-    let sealed = std::fs::read_to_string(seal(cx, name)).unwrap_or_default();
-    if sealed != BlobHash::of(&text).as_str() {
+    if !placed::is_there(&seal(cx, name), BlobHash::of(&text).as_str()) {
         warn!(file = %file.display(), "what is kept of earlier stages was changed, and is not used");
         return None;
     }
@@ -34,11 +33,7 @@ pub(crate) fn read(cx: &StageContext, name: &str) -> Option<Vec<u8>> {
 
 /// Keeps a text in a file of this name.
 pub(crate) fn write(cx: &StageContext, name: &str, text: &[u8]) -> io::Result<()> {
-    let seal = seal(cx, name);
-    if let Some(dir) = seal.parent() {
-        std::fs::create_dir_all(dir)?;
-    }
-    std::fs::write(seal, BlobHash::of(text).as_str())?;
+    placed::put(&seal(cx, name), BlobHash::of(text).as_str())?;
     placed::put(&cx.workspace.aside.join(name), text).map(drop)
 }
 

@@ -13,6 +13,14 @@ pub(crate) fn put(path: &Path, text: impl AsRef<[u8]>) -> io::Result<bool> {
     if is_there(path, text) {
         return Ok(false);
     }
+    let was_other = clear(path)?;
+    fs::File::create_new(path)?.write_all(text)?;
+    Ok(was_other)
+}
+
+/// Makes room for a file: nothing is in its place then, and what it is in is a directory and no link.
+/// Says whether something had to go.
+pub(crate) fn clear(path: &Path) -> io::Result<bool> {
     let mut was_other = false;
     if let Some(dir) = path.parent() {
         if fs::symlink_metadata(dir).is_ok_and(|meta| !meta.is_dir()) {
@@ -29,7 +37,6 @@ pub(crate) fn put(path: &Path, text: impl AsRef<[u8]>) -> io::Result<bool> {
         }
         was_other = true;
     }
-    fs::File::create_new(path)?.write_all(text)?;
     Ok(was_other)
 }
 

@@ -5,11 +5,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::placed;
+
 /// Most files that are looked at; in a larger tree it is not known what changed.
 const FILES_MAX: usize = 200_000;
 /// Directories that hold what tools make, wherever they are.
 const NOT_SOURCES: &[&str] =
     &[".git", "node_modules", "target", "__pycache__", ".venv", ".mypy_cache", ".pytest_cache"];
+/// How much of a `.gitignore` is read, in bytes.
+const GITIGNORE_BYTES_MAX: u64 = 1 << 20;
 /// What says of itself that it is a cache.
 const CACHE_TAG: &str = "CACHEDIR.TAG";
 
@@ -95,7 +99,9 @@ fn is_made_by_tools(root: &Path, path: &Path) -> bool {
 
 /// The directories that the `.gitignore` at the root names without a pattern.
 fn ignored(root: &Path) -> Vec<PathBuf> {
-    let text = fs::read_to_string(root.join(".gitignore")).unwrap_or_default();
+    // As git has it, one that is a link says nothing; a pipe would be waited for without an end.
+    let text = placed::read(&root.join(".gitignore"), GITIGNORE_BYTES_MAX).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let plain = |line: &&str| !line.is_empty() && !line.contains(['*', '?', '[', '!', '#', '\\']);
     let lines = text.lines().map(|line| line.trim().trim_matches('/')).filter(plain);
     lines.map(PathBuf::from).collect()
@@ -104,6 +110,17 @@ fn ignored(root: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn p16_a_gitignore_that_is_a_pipe_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(".gitignore");
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let (done, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(Tree::of(dir.path()).is_some()).unwrap());
+        assert_eq!(end.recv_timeout(std::time::Duration::from_secs(30)), Ok(true));
+    }
 
     #[test]
     fn what_was_made_changed_or_removed_is_found_and_builds_are_not() {
