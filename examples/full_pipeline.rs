@@ -72,11 +72,11 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((first, rest)) = arguments.split_first()
-        && first == agent::ARGUMENT
-    {
-        return agent::main(rest);
+    // A path among them may be no text.
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == agent::ARGUMENT) {
+        let rest: Vec<String> = arguments.map(|one| one.to_string_lossy().into_owned()).collect();
+        return agent::main(&rest);
     }
     let options = Options::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -200,11 +200,12 @@ async fn compose(
         .with_confinement(options.sandbox.confinement())
         .with_mask(mask.clone());
     let verifier = judge(options, &git, verifier)?;
+    let follow_ups = FollowUps::of(Arc::new(reviewer.clone()), place.join("follow-ups"));
     let ports = Ports {
         store: Arc::<SqliteStore>::clone(&store),
         runner: Arc::new(runner.clone()),
         verifier,
-        reviewer: Arc::new(FollowUps::of(Arc::new(reviewer.clone()), place.join("follow-ups"))),
+        reviewer: Arc::new(follow_ups.with_mask(mask.clone())),
         integrator: Arc::new(git.clone()),
         workspaces: Arc::new(git.clone()),
         host: Arc::new(LocalHost::new()?.with_grace(Duration::from_secs(2))),

@@ -9,11 +9,12 @@ use orchestrator_core::{
     Cost, Interruption, Outcome, Restart, SessionId, StageEnd, TEXT_BYTES_MAX, TaskSpec, Usd,
     head_and_tail,
 };
+use orchestrator_process::mask_log;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::agent::{Agent, AgentConfig, Answer};
-use crate::blocked::Watch;
+use crate::blocked::{self, Watch};
 use crate::call::{Call, Called, sum};
 use crate::memory::{Left, Memory};
 use crate::outcome::{Class, Refusal, Stop, Unservable};
@@ -136,6 +137,7 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
     let is_interrupted = matches!(called.outcome(cx, &first, None), Outcome::Interrupted { .. });
     // The stage goes on in this workspace after an interruption, and is asked again at its end.
     let question = if is_interrupted { None } else { watch.take(&cx.dir) };
+    mask_log(&cx.dir.join(blocked::FILE_NAME), &called.mask).await;
     let after = tree(&cx.workspace.path).await;
     let changed = before.as_ref().zip(after.as_ref()).map(|(one, two)| one.changed(two));
     let goes_on = memory.as_ref().filter(|memory| memory.is_of_this_attempt(cx));
@@ -145,6 +147,7 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
         task: &cx.task,
         root: &cx.workspace.path,
         repeats: &called.heard.repeats,
+        mask: &called.mask,
         denied: called.heard.denied,
         said: is_success(&finish.class).then_some(finish.text.as_str()),
         has_changes,
@@ -179,7 +182,7 @@ async fn end(cx: &StageContext, called: &Called, before: Before) -> StageEnd {
     let left = Left {
         session: called.heard.session.clone().filter(|_| is_worth_it),
         signals: if outcome == Outcome::Passed { signals } else { Vec::new() },
-        said: &finish.text,
+        said: &called.mask.text(&finish.text),
         documents: &documents,
         changed: changed.as_deref(),
     };

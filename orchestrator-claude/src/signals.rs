@@ -9,7 +9,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Component, Path, PathBuf};
 
-use orchestrator_core::{TaskSpec, head_and_tail};
+use orchestrator_core::{Mask, TaskSpec, head_and_tail};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::ToolUse;
@@ -126,9 +126,9 @@ impl Repeats {
         self.times
     }
 
-    fn signal(&self) -> Option<Signal> {
+    fn signal(&self, mask: &Mask) -> Option<Signal> {
         let (used, times) = self.worst.as_ref()?;
-        let input = head_and_tail(&used.input.to_string(), INPUT_BYTES_MAX);
+        let input = head_and_tail(&mask.text(&used.input.to_string()), INPUT_BYTES_MAX);
         Some(Signal::Repeated { tool: used.name.clone(), input, times: *times })
     }
 }
@@ -138,6 +138,8 @@ pub(crate) struct Looked<'a> {
     pub(crate) task: &'a TaskSpec,
     pub(crate) root: &'a Path,
     pub(crate) repeats: &'a Repeats,
+    /// What must not be shown of them.
+    pub(crate) mask: &'a Mask,
     pub(crate) denied: u32,
     /// The final text, when the run says that it is finished.
     pub(crate) said: Option<&'a str>,
@@ -150,7 +152,7 @@ pub(crate) struct Looked<'a> {
 impl Looked<'_> {
     /// All that is noticed.
     pub(crate) fn signals(&self) -> Vec<Signal> {
-        let mut signals: Vec<Signal> = self.repeats.signal().into_iter().collect();
+        let mut signals: Vec<Signal> = self.repeats.signal(self.mask).into_iter().collect();
         if self.has_changes == Some(false) && self.said.is_some() {
             signals.push(Signal::NothingChanged);
         }
@@ -278,13 +280,14 @@ mod tests {
             repeats.push(used("cargo test"));
             repeats.push(used("cat log"));
         }
-        assert_eq!(repeats.signal(), None);
+        let mask = Mask::keys().with_value("open sesame");
+        assert_eq!(repeats.signal(&mask), None);
         for times in 1..=6 {
-            assert_eq!(repeats.push(used("make")), times);
+            assert_eq!(repeats.push(used("make open sesame")), times);
         }
         repeats.push(used("ls"));
-        let text = repeats.signal().unwrap().to_string();
-        assert!(text.contains("6 times") && text.contains("make"), "{text}");
+        let text = repeats.signal(&mask).unwrap().to_string();
+        assert!(text.contains("6 times") && text.contains("make [masked]"), "{text}");
     }
 
     #[test]
@@ -319,9 +322,9 @@ mod tests {
         let signals = |task: &TaskSpec| {
             let (before, after) = (Some(&before), Some(&after));
             let root = dir.path();
-            let (said, has_changes) = (Some(""), Some(true));
-            Looked { task, root, repeats: &repeats, denied: 0, said, has_changes, before, after }
-                .signals()
+            let (said, has_changes, denied) = (Some(""), Some(true), 0);
+            let (repeats, mask) = (&repeats, &Mask::keys());
+            Looked { task, root, repeats, mask, denied, said, has_changes, before, after }.signals()
         };
         assert_eq!(signals(&task), [Signal::TestsChanged { files: vec!["tests/a.rs".to_owned()] }]);
         task.scope = Some(Scope::parse(["tests/**"]).unwrap());
@@ -356,6 +359,7 @@ mod tests {
             task: &task,
             root: dir.path(),
             repeats: &Repeats::default(),
+            mask: &Mask::keys(),
             denied: 2,
             said: Some(&said),
             has_changes: Some(false),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use orchestrator_core::port::{ActivityKind, ActivitySink};
-use orchestrator_core::{SessionId, Usd};
+use orchestrator_core::{Mask, SessionId, Usd};
 use orchestrator_process::{Flow, Line, Watch};
 use tracing::warn;
 
@@ -61,6 +61,7 @@ pub(super) struct Listener<'a> {
     reader: &'a mut dyn Reader,
     heard: &'a mut Heard,
     activity: &'a ActivitySink,
+    mask: &'a Mask,
     log: &'a Path,
     grace: Duration,
     prices: Prices,
@@ -86,6 +87,7 @@ impl<'a> Listener<'a> {
             reader: &mut *called.reader,
             heard: &mut called.heard,
             activity: &call.cx.activity,
+            mask: &call.config.mask,
             log,
             grace: call.config.final_grace,
             prices: call.config.prices,
@@ -137,7 +139,8 @@ impl<'a> Listener<'a> {
                     self.stop = Some(Stop::Repeats);
                 }
             }
-            Event::Denied(denial) => {
+            Event::Denied(mut denial) => {
+                self.mask.apply(&mut denial.input);
                 self.heard.denied = self.heard.denied.saturating_add(1);
                 if self.heard.denials.len() < DENIALS_MAX {
                     self.heard.denials.push(denial);

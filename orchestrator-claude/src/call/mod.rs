@@ -9,9 +9,9 @@ use std::time::Duration;
 use std::{fs, io};
 
 use orchestrator_core::port::{ActivityKind, StageContext};
-use orchestrator_core::{Cost, Outcome, SessionId, Usd};
+use orchestrator_core::{Cost, Mask, Outcome, SessionId, Usd};
 use orchestrator_process::{
-    Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, mask_file, run,
+    Confinement, End, Limits, Marker, Program, SandboxMode, SpawnError, mask_log, run,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -70,6 +70,8 @@ pub(crate) struct Called {
     files: Files,
     program: String,
     argv: Vec<String>,
+    /// What must not be shown.
+    pub(crate) mask: Mask,
 }
 
 impl Call<'_> {
@@ -109,6 +111,7 @@ impl Call<'_> {
             program: prepared.program.display().to_string(),
             argv: prepared.args.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             files,
+            mask: self.config.mask.clone(),
         };
         if turn.is_none() {
             return Ok(called);
@@ -138,9 +141,7 @@ impl Call<'_> {
         called.finished(ended, stop);
         called.changed = self.changed(&prepared.files);
         for log in [&stdout, &called.files.path("stderr", "txt")] {
-            if let Err(err) = mask_file(log, &self.config.mask) {
-                warn!(log = %log.display(), error = %err, "secrets may be left in a log");
-            }
+            mask_log(log, &self.config.mask).await;
         }
         self.note_limit(&called);
         Ok(called)
@@ -390,7 +391,8 @@ impl Called {
         let class = &finish.class;
         info!(?class, row = class.row(), wall = ?self.wall, "a run of the program ended");
         let path = self.files.path("run", "json");
-        if let Err(err) = fs::write(&path, record::of(self, finish, signals)) {
+        let record = record::of(self, finish, signals);
+        if let Err(err) = placed::put(&path, self.mask.text(&record).as_bytes()) {
             warn!(path = %path.display(), error = %err, "the record was not written");
         }
     }

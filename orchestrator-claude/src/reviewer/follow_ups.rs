@@ -1,12 +1,12 @@
 //! Findings that do not block a merge, kept for a person to go through.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
-use orchestrator_core::{BlobHash, Finding, Verdict};
+use orchestrator_core::{BlobHash, Finding, Mask, Verdict};
 use tracing::warn;
 
 /// Longest title, in characters.
@@ -29,6 +29,7 @@ const TITLE_CHARS_MAX: usize = 90;
 pub struct FollowUps {
     reviewer: Arc<dyn Reviewer>,
     dir: PathBuf,
+    mask: Mask,
 }
 
 impl std::fmt::Debug for FollowUps {
@@ -40,7 +41,14 @@ impl std::fmt::Debug for FollowUps {
 impl FollowUps {
     /// Keeps the findings of this reviewer in this directory.
     pub fn of(reviewer: Arc<dyn Reviewer>, dir: impl Into<PathBuf>) -> Self {
-        Self { reviewer, dir: dir.into() }
+        Self { reviewer, dir: dir.into(), mask: Mask::keys() }
+    }
+
+    /// With secrets that are kept out of the files; otherwise what looks like a key is.
+    #[must_use]
+    pub fn with_mask(mut self, mask: Mask) -> Self {
+        self.mask = mask;
+        self
     }
 }
 
@@ -50,7 +58,7 @@ impl Reviewer for FollowUps {
         let review = self.reviewer.review(cx, change).await;
         if let Ok(judgement) = &review.judgement
             && judgement.verdict == Verdict::Approve
-            && let Err(err) = write(&self.dir, cx, change, &judgement.findings)
+            && let Err(err) = self.write(cx, change, &judgement.findings)
         {
             warn!(task = %cx.task.id, error = %err, "follow-ups could not be written");
         }
@@ -58,28 +66,32 @@ impl Reviewer for FollowUps {
     }
 }
 
-/// Writes each finding into a file of its own, with where it comes from at its foot. A finding has
-/// the same file however often it is written, so that one that was mended, edited or moved away by a
-/// person and found again is seen as what it is.
-fn write(dir: &Path, cx: &StageContext, change: &Change, findings: &[Finding]) -> io::Result<()> {
-    if findings.is_empty() {
-        return Ok(());
-    }
-    std::fs::create_dir_all(dir)?;
-    for finding in findings {
-        let place = format!("{}\0{:?}\0{}", cx.task.id, finding.file, finding.message);
-        let hash = BlobHash::of(place.as_bytes());
-        let short: String = hash.as_str().chars().take(8).collect();
-        let path = dir.join(format!("{}-{short}.md", cx.task.id.slug()));
-        match std::fs::File::create_new(&path) {
-            Ok(mut file) => {
-                io::Write::write_all(&mut file, text(cx, change, finding).as_bytes())?;
-            }
-            Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(err) => return Err(err),
+impl FollowUps {
+    /// Writes each finding into a file of its own, with where it comes from at its foot. A finding
+    /// has the same file however often it is written, so that one that was mended, edited or moved
+    /// away by a person and found again is seen as what it is.
+    fn write(&self, cx: &StageContext, change: &Change, findings: &[Finding]) -> io::Result<()> {
+        if findings.is_empty() {
+            return Ok(());
         }
+        std::fs::create_dir_all(&self.dir)?;
+        for finding in findings {
+            let place = format!("{}\0{:?}\0{}", cx.task.id, finding.file, finding.message);
+            let hash = BlobHash::of(place.as_bytes());
+            let short: String = hash.as_str().chars().take(8).collect();
+            let path = self.dir.join(format!("{}-{short}.md", cx.task.id.slug()));
+            match std::fs::File::create_new(&path) {
+                Ok(mut file) => {
+                    let message = self.mask.text(&finding.message).into_owned();
+                    let shown = Finding { message, ..finding.clone() };
+                    io::Write::write_all(&mut file, text(cx, change, &shown).as_bytes())?;
+                }
+                Err(err) if err.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(err) => return Err(err),
+            }
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 fn text(cx: &StageContext, change: &Change, finding: &Finding) -> String {

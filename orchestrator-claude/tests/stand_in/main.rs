@@ -120,12 +120,42 @@ async fn secrets_are_in_no_log_of_the_program() {
     let body = format!("{BEGIN}\necho '{{\"said\":\"{KEY}\"}}'; echo 'open sesame' >&2\n{FINAL}");
     let (place, mut config) = set_up(StageKind::Run, "secrets", &body);
     config.common.mask = orchestrator_core::Mask::keys().with_value("open sesame");
-    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    let end = ClaudeRunner::new(config.clone()).run(&place.cx).await;
     assert_eq!(end.outcome, Outcome::Passed);
     let read = |name: &str| std::fs::read_to_string(place.cx.dir.join(name)).unwrap();
     let (stdout, stderr) = (read("stdout.jsonl"), read("stderr.txt"));
     assert!(stdout.contains(r#""said":"*****"#) && !stdout.contains(KEY), "{stdout}");
     assert!(stderr.contains("***********") && !stderr.contains("sesame"), "{stderr}");
+}
+
+#[tokio::test]
+async fn secrets_are_in_nothing_that_is_noted_of_a_run() {
+    const CURL: &str = r#"{"command":"curl -H Bearer\u0020open\nsesame"}"#;
+    let denial = format!(r#"{{"tool_name":"Bash","tool_use_id":"t","tool_input":{CURL}}}"#);
+    let tool = format!(
+        r#"{{"type":"assistant","message":{{"id":"m","content":[{{"type":"tool_use","name":"Bash","input":{CURL}}}]}}}}"#
+    );
+    let last = FINAL
+        .replace("echo", "printf '%s\\n'")
+        .replace('}', &format!(r#","permission_denials":[{denial}]}}"#))
+        .replace(r#""done""#, r#""open\nsesame""#);
+    let used = format!("printf '%s\\n' '{tool}'\n").repeat(4);
+    let body = format!("printf 'open\\nsesame' > BLOCKED.md\n{BEGIN}\n{used}{last}");
+    let (place, mut config) = set_up(StageKind::Run, "noted", &body);
+    config.common.mask = orchestrator_core::Mask::keys().with_value("open\nsesame");
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
+    // The driver takes them out of the question itself.
+    assert!(matches!(end.outcome, Outcome::Question { .. }), "{:?}", end.outcome);
+    for file in [
+        place.cx.dir.join("run.json"),
+        place.cx.dir.join("BLOCKED.md"),
+        place.cx.workspace.aside.join("last-attempt.json"),
+    ] {
+        let text = read(&file);
+        assert!(!text.contains("sesame"), "{}: {text}", file.display());
+    }
+    let record = read(&place.cx.dir.join("run.json"));
+    assert_eq!(record.matches("[masked]").count(), 2, "{record}");
 }
 
 #[tokio::test]

@@ -167,7 +167,8 @@ async fn what_does_not_block_an_approved_change_becomes_a_follow_up() {
     let mut court = Court::new("follow/up");
     let dir = court.place.beside("follow-ups");
     let reviewer = Arc::new(ClaudeReviewer::new(court.config.clone()));
-    let reviewer = FollowUps::of(reviewer, &dir);
+    let mask = orchestrator_core::Mask::keys().with_value("open sesame");
+    let reviewer = FollowUps::of(reviewer, &dir).with_mask(mask);
     let change = candidate("c1", &[part("src/lib.rs", "one")]);
     let reject = [blocking("it subtracts"), note("no docs")].join(",");
     std::fs::write(court.place.beside("answer"), judge("REJECT", &reject, None)).unwrap();
@@ -176,12 +177,13 @@ async fn what_does_not_block_an_approved_change_becomes_a_follow_up() {
 
     court.place.next_attempt("F1");
     let earlier = r#"{"id":"F1","met":true},{"id":"F2","met":false}"#;
-    let approve = judge("APPROVE", &note("long name"), Some(earlier));
+    let approve = judge("APPROVE", &note("long name open sesame"), Some(earlier));
     std::fs::write(court.place.beside("answer"), approve).unwrap();
     let judgement = reviewer.review(&court.place.cx, &change).await.judgement.unwrap();
     assert_eq!(judgement.verdict, Verdict::Approve);
     let files = kept(&dir);
     assert_eq!(files.len(), 2, "{files:?}");
+    assert!(files.iter().any(|(_, text)| text.contains("long name [masked]")), "{files:?}");
     let docs = files.iter().find(|(_, text)| text.starts_with("# no docs\n")).unwrap();
     assert!(docs.1.contains("In `src/lib.rs`.") && docs.1.contains("task `follow/up`"), "{docs:?}");
     assert!(docs.1.contains("change `c1`, as F2. It did not block the merge."), "{docs:?}");
