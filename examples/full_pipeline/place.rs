@@ -120,8 +120,8 @@ fn taken(dir: &Path, name: &str, own_repository: bool) -> bool {
 }
 
 /// How long a lock outlives the process that is named in it: a program that it was just starting
-/// when it was killed has the file for another moment.
-const LINGERS: Duration = Duration::from_secs(5);
+/// when it was killed has the file for another moment, which is long where the disk is slow.
+const LINGERS: Duration = Duration::from_secs(60);
 
 /// Holds the directory for this process; a file lock ends with its process, whatever ends that.
 fn hold(dir: &Path) -> anyhow::Result<File> {

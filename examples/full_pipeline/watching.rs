@@ -16,9 +16,7 @@ use super::options::whole;
 use super::place::Place;
 use super::stop::Stop;
 
-/// How long the command that tells somebody has at the end; what it was not told, it is by the next
-/// start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WITHIN_SECONDS: u32 = 10;
 
 /// Of the command line, what is about watching.
 #[derive(Debug, Args)]
@@ -29,6 +27,9 @@ pub(crate) struct Watching {
     /// twice has the same id.
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
+    /// How long that command has at the end; what it was not told, it is by the next start.
+    #[arg(long, value_name = "SECONDS", default_value_t = WITHIN_SECONDS)]
+    notify_within: u32,
     /// Append what happens to this file, one JSON object a line.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
@@ -39,6 +40,7 @@ pub(crate) struct Watchers {
     pub(crate) terminal: Arc<Terminal>,
     lines: Option<Arc<JsonLines>>,
     notifier: Option<Arc<Notifier>>,
+    within: Duration,
 }
 
 impl Watching {
@@ -65,13 +67,17 @@ impl Watching {
             }
             None => None,
         };
-        Ok(Watchers { terminal: Arc::new(Terminal::stderr()), lines, notifier })
+        let within = Duration::from_secs(self.notify_within.into());
+        Ok(Watchers { terminal: Arc::new(Terminal::stderr()), lines, notifier, within })
     }
 
     /// Says the same again.
     pub(crate) fn again(&self, put: &mut impl FnMut(&str, &OsStr)) {
         if let Some(command) = &self.notify {
             put("--notify", command.as_ref());
+        }
+        if self.notify_within != WITHIN_SECONDS {
+            put("--notify-within", self.notify_within.to_string().as_ref());
         }
         if let Some(path) = &self.events {
             put("--events", whole(path).as_os_str());
@@ -112,7 +118,7 @@ impl Watchers {
             tokio::select! {
                 biased;
                 () = stop.asked_twice() => {}
-                () = notifier.close(PATIENCE) => {}
+                () = notifier.close(self.within) => {}
             }
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
+
+use rustix::process::Signal;
 
 use crate::program::{Bench, kept};
 
@@ -110,7 +111,6 @@ fn p17_a_plan_ends_in_one_commit_for_each_task_a_question_and_what_it_blocks() {
     let bench = Bench::new();
     let ended = bench.run(&[]);
     ended.assert_code(1);
-    assert!(ended.took < Duration::from_secs(60), "{:?}", ended.took);
     assert!(ended.stderr.contains("stand-in"), "{}", ended.stderr);
     assert_outcome(&bench);
 
@@ -226,11 +226,14 @@ fn in_a_sandbox_all_goes_as_without_and_whoever_watches_is_told() {
     let arguments =
         ["--sandbox", "prefer", "--notify", &notify, "--events", lines.to_str().unwrap()];
     let mut running = bench.start(&arguments);
-    // The report is there while the run goes on, for whoever asks.
+    // The report is there while the run goes on, for whoever asks; it stands still meanwhile, so that
+    // nobody who is slow comes too late.
     assert!(running.until(|shown| shown.contains("port-trim")), "it ended early");
+    running.signal(Signal::STOP);
     let asked = bench.run(&["--report", "json"]);
     let asked: serde_json::Value = serde_json::from_str(&asked.assert_code(0).stdout).unwrap();
     assert_eq!((&asked["state"], asked["tasks"].as_array().unwrap().len()), (&"active".into(), 16));
+    running.signal(Signal::CONT);
     running.wait().assert_code(1);
     assert_outcome(&bench);
     assert_eq!(fs::read_to_string(told).unwrap(), "escalated port-dates\nfailed\n");

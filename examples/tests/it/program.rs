@@ -12,8 +12,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Longer than anything here takes; a test that reaches it fails.
-const PATIENCE: Duration = Duration::from_secs(180);
+/// Longer than anything here takes, also where the machine has twenty times as much to do; a test that
+/// reaches it fails.
+const PATIENCE: Duration = Duration::from_secs(900);
 
 /// A directory for a run, with what belongs to the test beside it.
 pub(crate) struct Bench {
@@ -33,7 +34,6 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    pub(crate) took: Duration,
 }
 
 impl Drop for Bench {
@@ -189,7 +189,6 @@ impl Start {
         };
         Ended {
             status,
-            took: self.began.elapsed(),
             stdout: fs::read_to_string(&self.stdout).unwrap(),
             stderr: fs::read_to_string(&self.stderr).unwrap(),
         }

@@ -4,16 +4,18 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use async_trait::async_trait;
 use orchestrator_claude::prompt::Documents;
 use orchestrator_claude::{ClaudeConfig, ClaudeRunner};
-use orchestrator_core::port::{Runner, Store as _};
+use orchestrator_core::port::{Runner, StageContext, Store as _};
 use orchestrator_core::testing::{Recorder, Scripted};
 use orchestrator_core::{
-    DriverConfig, EventKind, MemoryStore, Orchestrator, Plan, Ports, RunEnd, RunId, Scope, TaskId,
-    TaskSpec, Usd, VerifyCommand,
+    DriverConfig, EventKind, MemoryStore, Orchestrator, Plan, Ports, RunEnd, RunId, Scope,
+    StageEnd, TaskId, TaskSpec, Usd, VerifyCommand,
 };
 use orchestrator_git::{GitConfig, GitRun};
 use orchestrator_process::{CommandRunner, CommandVerifier, Environment, LocalHost};
@@ -71,8 +73,38 @@ pub(crate) struct Story {
 pub(crate) struct World {
     dir: TempDir,
     pub(crate) repo: PathBuf,
-    /// What the task's stages may take.
-    pub(crate) timeout: Duration,
+}
+
+/// What the task's stages may take: far longer than they do.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// Runs the stage by one runner the first time, and by another one after that: a limit that one that
+/// misbehaves is to reach is none that the other one could miss.
+#[derive(Debug)]
+pub(crate) struct First {
+    first: CommandRunner,
+    then: CommandRunner,
+    /// What the first time may take.
+    within: Duration,
+    has_run: AtomicBool,
+}
+
+impl First {
+    pub(crate) const fn new(first: CommandRunner, within: Duration, then: CommandRunner) -> Self {
+        Self { first, then, within, has_run: AtomicBool::new(false) }
+    }
+}
+
+#[async_trait]
+impl Runner for First {
+    async fn run(&self, cx: &StageContext) -> StageEnd {
+        if self.has_run.swap(true, Ordering::Relaxed) {
+            return self.then.run(cx).await;
+        }
+        let mut cx = cx.clone();
+        cx.stage.timeout = self.within;
+        self.first.run(&cx).await
+    }
 }
 
 impl World {
@@ -86,7 +118,7 @@ impl World {
         fs::write(repo.join("README.md"), "ours\n").unwrap();
         git(&repo, ["add", "-A"]);
         git(&repo, ["commit", "-q", "-m", "begin"]);
-        Self { dir, repo, timeout: Duration::from_secs(6) }
+        Self { dir, repo }
     }
 
     /// Where the agent notes that it has misbehaved.
@@ -147,7 +179,7 @@ impl World {
         config.rules.backoff = Duration::ZERO;
         let begun = Instant::now();
         let driving = Orchestrator::new(ports, config);
-        let end = driving.drive(Some(plan(self.timeout)), CancellationToken::new()).await.unwrap();
+        let end = driving.drive(Some(plan()), CancellationToken::new()).await.unwrap();
         let events: Vec<EventKind> =
             recorder.events().into_iter().map(|stored| stored.event.kind).collect();
         assert_eq!(end, RunEnd::Completed, "{events:?}");
@@ -164,10 +196,10 @@ impl World {
     }
 }
 
-fn plan(timeout: Duration) -> Arc<Plan> {
+fn plan() -> Arc<Plan> {
     let mut task = TaskSpec::new(TaskId::parse("work").unwrap());
     task.verify = Some(VerifyCommand::Shell("test work = \"$(cat work.txt)\"".to_owned()));
     task.scope = Some(Scope::parse(["work.txt"]).unwrap());
-    task.timeout = Some(timeout);
+    task.timeout = Some(TIMEOUT);
     Arc::new(Plan { tasks: vec![task], ..Plan::default() })
 }
