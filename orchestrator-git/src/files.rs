@@ -20,7 +20,15 @@ pub(crate) fn unique() -> String {
 /// Removes a file, a link, or a directory with all that is in it.
 pub(crate) fn remove_if_there(path: &Path) -> Result<(), GitError> {
     let is_dir = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    let removed = if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) };
+    let removed = if is_dir {
+        // As a cache of modules may be, whose directories are read-only.
+        fs::remove_dir_all(path).or_else(|_| {
+            make_accessible(path);
+            fs::remove_dir_all(path)
+        })
+    } else {
+        fs::remove_file(path)
+    };
     match removed {
         Err(err) if err.kind() != io::ErrorKind::NotFound => {
             Err(GitError::io(path, "removed")(err))
@@ -29,22 +37,30 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Lets the owner write in every directory below, so that it can be emptied.
-pub(crate) fn make_writable(dir: &Path) {
+/// Lets the owner read and write everything below, so that it can be kept and emptied.
+pub(crate) fn make_accessible(dir: &Path) {
     let mut dirs = vec![dir.to_owned()];
     while let Some(dir) = dirs.pop() {
-        let Ok(meta) = fs::symlink_metadata(&dir) else { continue };
-        if !meta.is_dir() {
-            continue;
+        allow(&dir, 0o700);
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => dirs.push(entry.path()),
+                Ok(kind) if kind.is_file() => allow(&entry.path(), 0o400),
+                Ok(_) | Err(_) => {}
+            }
         }
-        let mode = meta.permissions().mode();
-        if mode & 0o700 != 0o700
-            && let Err(err) = fs::set_permissions(&dir, fs::Permissions::from_mode(mode | 0o700))
-        {
-            warn!(dir = %dir.display(), error = %err, "a directory cannot be made writable");
-        }
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        dirs.extend(entries.map(|entry| entry.path()));
+    }
+}
+
+/// Gives the owner these rights on a file or directory, but not on what a link leads to.
+pub(crate) fn allow(path: &Path, rights: u32) {
+    let Ok(meta) = fs::symlink_metadata(path) else { return };
+    let mode = meta.permissions().mode();
+    if !meta.is_symlink()
+        && mode & rights != rights
+        && let Err(err) = fs::set_permissions(path, fs::Permissions::from_mode(mode | rights))
+    {
+        warn!(path = %path.display(), error = %err, "the rights on it cannot be changed");
     }
 }
 
@@ -62,10 +78,12 @@ pub(crate) fn read_plain(path: &Path, bytes_max: u64) -> Option<Vec<u8>> {
     is_read.then_some(bytes)
 }
 
-/// Removes pipes, sockets and devices below a directory, and says which.
+/// Makes a directory one whose files git can read: removes pipes, sockets and devices below it, and
+/// says which, and opens directories that are closed to their owner.
 ///
-/// Git does not see them, and waits for ever when one has the name of a file that it reads.
-pub(crate) async fn remove_special(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+/// Git does not see the former, and waits for ever when one has the name of a file that it reads; what
+/// is in the latter it takes for nothing.
+pub(crate) async fn make_readable(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     let is_special = |entry: &DirEntry| {
         entry.file_type().is_ok_and(|kind| !kind.is_file() && !kind.is_symlink())
     };
@@ -88,6 +106,7 @@ async fn find(
     let finding = tokio::task::spawn_blocking(move || {
         let (mut dirs, mut found) = (vec![top], Vec::new());
         while let Some(dir) = dirs.pop() {
+            allow(&dir, 0o700);
             for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
                 if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                     dirs.push(entry.path());

@@ -11,7 +11,7 @@ use crate::change::rules::Rules;
 use crate::change::secrets;
 use crate::config::GitConfig;
 use crate::error::GitError;
-use crate::files::remove_special;
+use crate::files::make_readable;
 use crate::git::apart::Apart;
 use crate::git::diff::Entry;
 use crate::git::oid::Oid;
@@ -63,7 +63,7 @@ impl Sealer {
             return Err(GitError::WorkspaceLost { slug, token });
         }
         let mut broken = self.tampered(&place, &marker).await?;
-        let removed = remove_special(&place.tree).await?;
+        let removed = make_readable(&place.tree).await?;
         broken.extend(self.spaces.worktrees.changed_submodules(&place, &marker.start).await?);
         let tree = match self.spaces.keeper.snapshot(&place, &marker.start).await? {
             Snapshot::Tree(tree) => tree,

@@ -8,7 +8,7 @@ use orchestrator_core::FencingToken;
 
 use crate::config::GitConfig;
 use crate::error::GitError;
-use crate::files::{larger_than, remove_if_there, remove_special};
+use crate::files::{larger_than, make_accessible, make_readable, remove_if_there};
 use crate::git::apart::Apart;
 use crate::git::diff::{self, GITLINK};
 use crate::git::oid::Oid;
@@ -82,8 +82,7 @@ impl Keeper {
             self.update(place, &inner, "--no-skip-worktree").await?;
         }
         if added.code != 0 {
-            let is_ours = is_full(&added.stderr) || added.stderr.contains("index file");
-            return if is_ours {
+            return if is_full(&added.stderr) || is_of_index(&added.stderr) {
                 Err(added.failed("add"))
             } else {
                 Ok(Snapshot::Trouble(added.stderr))
@@ -134,7 +133,7 @@ impl Keeper {
         if !place.is_real() {
             return Ok(None);
         }
-        remove_special(&place.tree).await?;
+        make_readable(&place.tree).await?;
         let (start, attempt, token) = match marker {
             Some(marker) if !marker.is_ready => return Ok(None),
             Some(marker) => (&marker.start, marker.attempt, marker.token),
@@ -187,6 +186,7 @@ impl Keeper {
     ) -> Result<bool, GitError> {
         let mut is_emptied = false;
         if place.is_real() && marker.is_none_or(|marker| marker.is_ready) {
+            make_readable(&place.tree).await?;
             let start = marker.map_or(fallback.0, |marker| &marker.start);
             let name = marker.map(|marker| marker.name.as_str());
             is_emptied = self.worktrees.keep_submodules(place, start, name).await?;
@@ -287,6 +287,8 @@ impl Keeper {
         place: &Place,
         start: &Oid,
     ) -> Result<Option<Oid>, GitError> {
+        // A file that nobody may read, say.
+        make_accessible(&place.tree);
         let too_large = self.too_large(place).await?;
         for path in self.nested(place, start).await?.into_iter().chain(too_large) {
             self.worktrees.set_aside(place, &place.tree.join(path_of(&path))).await?;
@@ -327,6 +329,11 @@ fn is_full(stderr: &str) -> bool {
         .any(|words| stderr.contains(words))
 }
 
+/// Whether git failed because of its index, which can be made anew.
+fn is_of_index(stderr: &str) -> bool {
+    stderr.lines().any(|line| line.starts_with("fatal: ") && line.contains("index file"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,5 +343,7 @@ mod tests {
         assert!(is_full("fatal: sha1 file '/x/index.lock' write error. Out of diskspace"));
         assert!(is_full("error: unable to write file .git/objects/1: No space left on device"));
         assert!(!is_full("error: 'nested/' does not have a commit checked out"));
+        assert!(is_of_index("error: bad signature 0x6e6f6e73\nfatal: index file corrupt"));
+        assert!(!is_of_index("error: unable to index file 'x'\nfatal: adding files failed"));
     }
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::branch::integration::Branch;
 use crate::config::GitConfig;
 use crate::error::GitError;
-use crate::files::remove_special;
+use crate::files::{allow, make_readable};
 use crate::git::apart::Apart;
 use crate::git::diff;
 use crate::git::oid::Oid;
@@ -97,6 +97,7 @@ impl Spaces {
         let place = self.worktrees.place(&ask.task.id.slug());
         let turn = self.turn(&place.slug);
         let _turn = turn.lock().await;
+        allow(&place.dir, 0o700);
         self.worktrees.check_turn(&place, ask.token)?;
         let marker = Marker::read(&place.marker);
         if marker.is_none() {
@@ -163,7 +164,7 @@ impl Spaces {
         let place = Place::around(&at.path)
             .filter(Place::is_real)
             .ok_or_else(|| GitError::NoChange { text: at.path.display().to_string() })?;
-        remove_special(&place.tree).await?;
+        make_readable(&place.tree).await?;
         let refresh = ["update-index", "-q", "--really-refresh"];
         self.git.ask(self.apart.in_tree(&place, refresh).await?).await?;
         let args = ["diff-index", "-z", "--raw", "--no-renames", "--no-ext-diff"];
@@ -187,6 +188,7 @@ impl Spaces {
         let turn = self.turn(slug);
         let _turn = turn.lock().await;
         self.programs.forget(slug).await?;
+        allow(&place.dir, 0o700);
         if !place.dir.is_dir() {
             return Ok(());
         }

@@ -11,7 +11,9 @@ use tracing::warn;
 
 use crate::config::GitConfig;
 use crate::error::GitError;
-use crate::files::{make_writable, read_plain, remove_if_there, remove_special, renew, unique};
+use crate::files::{
+    allow, make_accessible, make_readable, read_plain, remove_if_there, renew, unique,
+};
 use crate::git::apart::Apart;
 use crate::git::locks;
 use crate::git::oid::Oid;
@@ -216,12 +218,12 @@ impl Worktrees {
         start: &Oid,
         is_anew: bool,
     ) -> Result<bool, GitError> {
-        remove_special(&place.tree).await?;
+        make_readable(&place.tree).await?;
         let is_emptied = self.empty_submodules(place, start, is_anew).await?;
         if self.read_tree(place, start).await.is_err() {
             // Most likely the index is damaged, or a directory is read-only.
             remove_if_there(&place.index)?;
-            make_writable(&place.tree);
+            make_accessible(&place.tree);
             self.read_tree(place, start).await?;
         }
         let clean = self.apart.in_tree(place, ["clean", "-f", "-f", "-d", "-q"]).await?;
@@ -232,7 +234,7 @@ impl Worktrees {
             clean
         };
         if self.git.ask(clean.clone()).await?.code != 0 {
-            make_writable(&place.tree);
+            make_accessible(&place.tree);
             self.git.run(clean).await?;
         }
         Ok(is_emptied)
@@ -343,18 +345,14 @@ impl Worktrees {
     pub(crate) async fn discard(&self, dir: &Path) -> Result<(), GitError> {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let trash = self.root.join(format!("{TRASH}{name}-{}", unique()));
+        // Whoever may not write in a directory cannot move it either.
+        allow(dir, 0o700);
         fs::rename(dir, &trash).map_err(GitError::io(dir, "moved"))?;
         self.empty_trash(trash).await
     }
 
     pub(crate) async fn empty_trash(&self, trash: PathBuf) -> Result<(), GitError> {
-        let removing = tokio::task::spawn_blocking(move || {
-            if fs::remove_dir_all(&trash).is_err() {
-                make_writable(&trash);
-                remove_if_there(&trash)?;
-            }
-            Ok(())
-        });
+        let removing = tokio::task::spawn_blocking(move || remove_if_there(&trash));
         removing
             .await
             .unwrap_or_else(|err| Err(GitError::io(&self.root, "cleared")(io::Error::other(err))))
@@ -370,6 +368,7 @@ impl Worktrees {
         if let Some(dir) = to.parent() {
             fs::create_dir_all(dir).map_err(GitError::io(dir, "made"))?;
         }
+        allow(what, 0o600);
         fs::rename(what, &to).map_err(GitError::io(what, "moved"))?;
         warn!(from = %what.display(), to = %to.display(), "set aside what git cannot keep");
         Ok(to)

@@ -12,6 +12,7 @@ mod merging;
 mod opening;
 mod pool;
 mod remote;
+mod rights;
 mod sealing;
 mod setting_up;
 mod steps;
