@@ -79,11 +79,12 @@ impl Sealer {
         broken.extend(no_files(&place, &removed, &entries));
         let rules = Rules::of(&self.config, ask.task.scope.as_ref());
         broken.extend(rules.broken_by_paths(&entries));
-        broken.extend(rules.broken_by_files(&place.tree, &entries));
+        let contents = self.apart.contents(&entries).await?;
+        broken.extend(rules.broken_by_contents(&entries, &contents));
         if !self.config.takes_keys {
             let bytes_max = self.config.file_bytes_max;
-            let found = secrets::find(&self.git, (&place.tree, bytes_max), &marker.base, &entries);
-            broken.extend(found.await?);
+            let brought = (entries.as_slice(), contents.as_slice());
+            broken.extend(secrets::find(&self.git, &marker.base, brought, bytes_max).await?);
         }
         broken.extend(self.stored_otherwise(&place, &marker.base, &entries).await?);
         broken.extend(self.stored_anew(&marker.base, &tree, &entries).await?);

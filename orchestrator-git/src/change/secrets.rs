@@ -1,12 +1,9 @@
 //! Keys and tokens that a change would bring into the target.
 
-use std::fs;
-use std::path::Path;
-
 use orchestrator_core::Mask;
 
 use crate::error::GitError;
-use crate::git::diff::{Entry, is_file};
+use crate::git::diff::{Content, Entry, is_file};
 use crate::git::oid::Oid;
 use crate::git::repository::Git;
 use crate::names::{listed, path_of, shown};
@@ -15,21 +12,17 @@ use crate::names::{listed, path_of, shown};
 const BEFORE_BYTES_MAX: usize = 64 << 20;
 
 /// The files into which a change brings keys or tokens, in words; those that a file had before do
-/// not count, and neither do files in the tree that are longer.
+/// not count, and neither do files that are longer.
 pub(crate) async fn find(
     git: &Git,
-    (tree, bytes_max): (&Path, u64),
     base: &Oid,
-    entries: &[Entry],
+    (entries, contents): (&[Entry], &[Content]),
+    bytes_max: u64,
 ) -> Result<Option<String>, GitError> {
     let mut holding = Vec::new();
-    for entry in entries.iter().filter(|entry| is_file(entry.new_mode)) {
-        let len = fs::symlink_metadata(tree.join(path_of(&entry.path))).map_or(0, |it| it.len());
-        if len > bytes_max {
-            // It is refused for that.
-            continue;
-        }
-        // What the commit has: the file may be written otherwise.
+    // A longer one is refused for that.
+    let read = entries.iter().zip(contents).filter(|(_, content)| content.bytes <= bytes_max);
+    for (entry, _) in read.filter(|(entry, _)| is_file(entry.new_mode)) {
         let Some(new) = &entry.new else { continue };
         let bytes = git.object("blob", new).await?.unwrap_or_default();
         let secrets = Mask::keys().find(&bytes);

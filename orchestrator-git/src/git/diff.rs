@@ -44,7 +44,45 @@ pub(crate) fn entries(raw: &[u8]) -> Vec<Entry> {
     entries
 }
 
+/// What is at a path now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Content {
+    pub(crate) bytes: u64,
+    /// Where it leads to, if it is a link.
+    pub(crate) target: Option<Vec<u8>>,
+}
+
 impl Apart {
+    /// What is at each of these paths, as the tree has it: files of a worktree may be written
+    /// otherwise, and may have changed since.
+    pub(crate) async fn contents(&self, entries: &[Entry]) -> Result<Vec<Content>, GitError> {
+        let is_object = |entry: &Entry| is_file(entry.new_mode) || entry.new_mode == SYMLINK;
+        let named = entries.iter().filter(|entry| is_object(entry));
+        let names: String =
+            named.filter_map(|entry| Some(format!("{}\n", entry.new.as_ref()?))).collect();
+        let sizes = if names.is_empty() {
+            String::new()
+        } else {
+            let call = self.call(["cat-file", "--batch-check=%(objectsize)"]);
+            self.git.run(call.stdin(names)).await?.text()
+        };
+        let mut sizes = sizes.lines().map(str::parse::<u64>);
+        let mut contents = Vec::with_capacity(entries.len());
+        for entry in entries {
+            let mut content = Content::default();
+            if let Some(name) = entry.new.as_ref().filter(|_| is_object(entry)) {
+                let size = sizes.next().and_then(Result::ok);
+                content.bytes =
+                    size.ok_or_else(|| GitError::NoChange { text: name.to_string() })?;
+                if entry.new_mode == SYMLINK {
+                    content.target = self.git.object("blob", name).await?;
+                }
+            }
+            contents.push(content);
+        }
+        Ok(contents)
+    }
+
     /// The paths that differ between two trees.
     pub(crate) async fn changed(&self, from: &str, to: &str) -> Result<Vec<Entry>, GitError> {
         let call = self.call(["diff-tree", "-r", "--raw", "-z", "--no-renames"]);

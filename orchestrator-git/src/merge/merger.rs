@@ -7,10 +7,11 @@ use orchestrator_core::{Candidate, FencingToken, MergeIntent, TaskId, TaskSpec};
 
 use crate::branch::fence::Fences;
 use crate::branch::integration::{Branch, Move};
-use crate::change::rules::Rules;
+use crate::change::rules::{Rules, links_that_leave};
 use crate::config::{GitConfig, Strategy};
 use crate::error::GitError;
 use crate::git::apart::Apart;
+use crate::git::diff::{self, SYMLINK};
 use crate::git::exec::Answer;
 use crate::git::oid::Oid;
 use crate::git::repository::Git;
@@ -128,10 +129,13 @@ impl Merger {
                 return Ok(Proposal::AlreadyThere);
             }
         }
-        if task.scope.is_some() || self.config.protected.is_some() {
-            // The target's renames may have led the change to other paths.
+        if merged != tree {
+            // The target's renames may have led the change to other paths, and links elsewhere.
             let entries = self.apart.changed(onto_tree.as_str(), merged.as_str()).await?;
-            let broken = Rules::of(&self.config, task.scope.as_ref()).broken_by_paths(&entries);
+            let mut broken = Rules::of(&self.config, task.scope.as_ref()).broken_by_paths(&entries);
+            let links: Vec<diff::Entry> =
+                entries.into_iter().filter(|entry| entry.new_mode == SYMLINK).collect();
+            broken.extend(links_that_leave(&links, &self.apart.contents(&links).await?));
             if !broken.is_empty() {
                 let feedback = conflict::out_of_bounds(&broken);
                 return Ok(Proposal::Conflict { feedback });

@@ -1,5 +1,7 @@
 //! The merge queue: each change once, and only what was tested.
 
+use std::path::Path;
+
 use orchestrator_core::port::{Applied, Integrator as _, Proposal, Start, Workspaces as _};
 use orchestrator_core::{ChangeId, Cost, FencingToken, Usd};
 use orchestrator_git::{GitConfig, GitError, GitRun, Strategy};
@@ -96,7 +98,7 @@ async fn a_conflict_of_any_kind_is_feedback() {
 
 #[tokio::test]
 async fn files_and_directories_in_each_others_way_are_named_as_they_are_and_by_whom() {
-    let prepare = |repo: &std::path::Path| {
+    let prepare = |repo: &Path| {
         for number in 0..4 {
             write(repo, format!("lib/{number}"), format!("line {number}\n").repeat(40));
         }
@@ -136,7 +138,7 @@ async fn what_the_target_says_of_merging_a_file_is_heeded_and_what_a_change_says
         let line = |at: usize| if at == other { "x\n".to_owned() } else { format!("{at}\n") };
         (0..40).map(line).collect::<String>()
     };
-    let prepare = |repo: &std::path::Path| {
+    let prepare = |repo: &Path| {
         write(repo, ".gitattributes", "lock -merge\nnews merge=union\n");
         write(repo, "lock", numbers(40));
         write(repo, "plain", numbers(40));
@@ -175,6 +177,31 @@ async fn p18_a_rename_on_the_target_cannot_lead_a_change_out_of_its_scope() {
     world.merge(&task("one"), 3, &one).await;
     let feedback = conflict(world.propose(&spec, 2, &two).await);
     assert!(feedback.contains("`README.rs`"), "{feedback}");
+}
+
+#[tokio::test]
+async fn p18_a_rename_on_the_target_cannot_have_a_link_lead_out_of_the_tree() {
+    let link = |target: &str, at: &Path| {
+        std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+        drop(std::fs::remove_file(at));
+        std::os::unix::fs::symlink(target, at).unwrap();
+    };
+    let prepare = |repo: &Path| {
+        write(repo, "a/b/stays", "x");
+        link("stays", &repo.join("a/b/link"));
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "a link"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let (ask, workspace) = world.open(&task("two"), 1).await;
+    link("../../src", &workspace.path.join("a/b/link"));
+    let two = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    let (ask, workspace) = world.open(&task("one"), 2).await;
+    git(&workspace.path, ["mv", "a/b/link", "link"]);
+    let one = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    world.merge(&task("one"), 3, &one).await;
+    let feedback = conflict(world.propose(&task("two"), 4, &two).await);
+    assert!(feedback.contains("lead out") && feedback.contains("`link`"), "{feedback}");
 }
 
 #[tokio::test]
@@ -441,7 +468,7 @@ async fn a_merged_commit_says_run_task_attempt_token_and_cost() {
 
 #[tokio::test]
 async fn a_long_history_is_no_obstacle() {
-    let long = |repo: &std::path::Path| {
+    let long = |repo: &Path| {
         let mut input = String::new();
         for number in 1..=4_000 {
             let from = if number == 1 { "from refs/heads/main^0\n" } else { "" };

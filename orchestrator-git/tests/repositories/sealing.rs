@@ -114,6 +114,29 @@ async fn links_that_leave_submodules_repositories_and_large_files_are_refused() 
 }
 
 #[tokio::test]
+async fn how_large_a_file_is_counts_in_the_commit_and_not_as_it_is_checked_out() {
+    let world = World::with(
+        |repo| {
+            write(
+                repo,
+                ".gitattributes",
+                "*.txt text eol=crlf\n*.old working-tree-encoding=latin1\n",
+            );
+            git(repo, ["add", "-A"]);
+            git(repo, ["commit", "-qm", "attributes"]);
+        },
+        |config| config.file_bytes_max = 10,
+    )
+    .await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "four.txt", "1\r\n2\r\n3\r\n4\r\n");
+    candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    write(&workspace.path, "eight.old", [0xe9; 8]);
+    let said = refused(world.run.seal(&ask, &workspace).await.unwrap());
+    assert!(said.contains("larger than 10 bytes: `eight.old`"), "{said}");
+}
+
+#[tokio::test]
 async fn what_an_agent_did_to_the_repository_itself_is_refused_and_named() {
     let world = World::new().await;
     let (ask, workspace) = world.open(&task("t"), 1).await;
