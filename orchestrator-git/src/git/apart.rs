@@ -36,8 +36,12 @@ impl Apart {
             Format::Sha1 => (0, ""),
             Format::Sha256 => (1, "[extensions]\n\tobjectformat = sha256\n"),
         };
+        // By what the disk of the workspaces does: git would not see a file whose name differs from
+        // another one's in case only, and leave it to the next task.
+        let ignores_case = dir.join("OBJECTS").exists();
         let core = format!("[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n");
-        let config = [&core, "\tbare = true\n", extensions].concat();
+        let case = format!("\tbare = true\n\tignorecase = {ignores_case}\n");
+        let config = [&core, &case, extensions].concat();
         for (name, text) in [("config", config.as_str()), ("HEAD", "ref: refs/heads/none\n")] {
             let file = dir.join(name);
             // Another process may be at it, and find the same.

@@ -54,6 +54,7 @@ const FIXED: &[(&str, &str)] = &[
     ("submodule.recurse", "false"),
     ("merge.default", "text"),
     ("merge.renormalize", "false"),
+    ("merge.verifySignatures", "false"),
     ("merge.directoryRenames", "conflict"),
     // Nothing is hidden from a comparison of a tree with its files.
     ("core.ignoreStat", "false"),

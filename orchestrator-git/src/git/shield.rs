@@ -37,15 +37,9 @@ const PROGRAMS: &[&str] = &[
     ".program",
 ];
 
-/// Keys that say how files are converted, and what the file system can do.
-const TAKEN_OVER: &[&str] = &[
-    "core.autocrlf",
-    "core.eol",
-    "core.filemode",
-    "core.symlinks",
-    "core.ignorecase",
-    "core.sharedrepository",
-];
+/// Keys that say how files are converted, and what they may be.
+const TAKEN_OVER: &[&str] =
+    &["core.autocrlf", "core.eol", "core.filemode", "core.symlinks", "core.sharedrepository"];
 
 /// The configuration of a repository, as far as it runs programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

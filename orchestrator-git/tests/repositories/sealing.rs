@@ -114,6 +114,26 @@ async fn links_that_leave_submodules_repositories_and_large_files_are_refused() 
 }
 
 #[tokio::test]
+async fn names_that_differ_in_case_only_are_files_of_their_own_whatever_the_repository_says() {
+    let prepare = |repo: &Path| drop(git(repo, ["config", "core.ignorecase", "true"]));
+    let world = World::with(prepare, |_| {}).await;
+    let (ask, workspace) = world.open(&task("t"), 1).await;
+    write(&workspace.path, "src/A.rs", "another\n");
+    if fs::read_to_string(workspace.path.join("src/a.rs")).unwrap() == "another\n" {
+        // The disk does not tell them apart.
+        return;
+    }
+    write(&workspace.path, "SRC/new.rs", "new\n");
+    let sealed = candidate(world.run.seal(&ask, &workspace).await.unwrap());
+    let list = ["ls-tree", "-r", "--name-only", sealed.change.as_str(), "src", "SRC"];
+    let names = git(&world.repo, list);
+    assert_eq!(names, "SRC/new.rs\nsrc/A.rs\nsrc/a.rs\nsrc/b.rs");
+    world.run.release(&world.run_id(), &task("t").id).await.unwrap();
+    let (_, workspace) = world.open(&task("u"), 2).await;
+    assert!(!workspace.path.join("src/A.rs").exists() && !workspace.path.join("SRC").exists());
+}
+
+#[tokio::test]
 async fn how_large_a_file_is_counts_in_the_commit_and_not_as_it_is_checked_out() {
     let world = World::with(
         |repo| {
