@@ -80,7 +80,10 @@ impl GitRun {
             });
         }
         let merge = ["merge", "--ff-only", "--no-stat", "--no-autostash", "-q", to.as_str()];
-        let merged = run.apart.git.ask(self.in_checkout(&merge).await?).await?;
+        // What else the branch is always merged with.
+        let options = format!("branch.{}.mergeOptions", run.branch.target);
+        let merge = self.in_checkout(&merge).await?.config(&[(options.into(), "".into())]);
+        let merged = run.apart.git.ask(merge).await?;
         if merged.code != 0 {
             let branch = run.branch.target.clone();
             return Err(GitError::NoFastForward { branch, why: merged.stderr });

@@ -29,6 +29,22 @@ async fn a_clean_checkout_is_taken_along() {
 }
 
 #[tokio::test]
+async fn how_a_person_has_branches_merged_is_no_obstacle() {
+    for (key, value) in [
+        ("branch.main.mergeOptions", "--squash"),
+        ("branch.main.mergeOptions", "-s ours --no-ff"),
+        ("merge.verifySignatures", "true"),
+        ("merge.ff", "false"),
+    ] {
+        let world = merged().await;
+        git(&world.repo, ["config", key, value]);
+        assert_eq!(world.run.fast_forward().await.unwrap(), Forwarded::Moved, "{key}");
+        let [main, tip] = ["main", "orchestrator/r"].map(|it| git(&world.repo, ["rev-parse", it]));
+        assert_eq!(main, tip, "{key} {value}");
+    }
+}
+
+#[tokio::test]
 async fn a_sparse_checkout_is_taken_along_and_stays_sparse() {
     let prepare = |repo: &Path| {
         write(repo, "big/one", "1\n");
