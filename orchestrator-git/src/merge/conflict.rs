@@ -17,6 +17,10 @@ use crate::names::{Refs, listed, path_of, shown};
 const FILES_MAX: usize = 20;
 /// Most bytes of conflicting lines that are shown of one file.
 const HUNKS_BYTES_MAX: usize = 4 << 10;
+/// How many bytes of all files are enough, so that none of the feedback is cut.
+const HUNKS_BYTES_ENOUGH: usize = 32 << 10;
+/// Most of git's own words that are passed on, of which there are some for each file.
+const SAID_MAX: usize = 40;
 /// Most commits that are named.
 const COMMITS_MAX: &str = "-n20";
 
@@ -58,13 +62,21 @@ pub(crate) async fn feedback(
          present target; do the work again on top of it.\nFiles: {}\n",
         listed(names.iter().map(String::as_str))
     );
-    for said in &conflicts.said {
+    for said in conflicts.said.iter().take(SAID_MAX) {
         let said = sides.iter().fold(said.clone(), |said, (oid, name)| said.replace(oid, name));
         text.extend(["- ", &said, "\n"]);
     }
+    if let Some(more) = conflicts.said.len().checked_sub(SAID_MAX).filter(|more| *more > 0) {
+        let line = format!("- and {more} more\n");
+        text.push_str(&line);
+    }
     text.push_str(&merged_by(&apart.git, &paths, old.base, onto).await?);
     text.push_str(&described(apart, refs, old).await?);
+    let enough = text.len() + HUNKS_BYTES_ENOUGH;
     for file in conflicts.files.iter().take(FILES_MAX) {
+        if text.len() > enough {
+            break;
+        }
         let hunks = hunks_of(&apart.git, &conflicts.tree, file, &sides).await?;
         if !hunks.is_empty() {
             let line = format!("\n{}:\n{hunks}", shown(without_side(file, &sides)));
@@ -192,30 +204,30 @@ async fn hunks_of(
     if answer.code != 0 {
         return Ok(String::new());
     }
-    let mut hunks = hunks(&String::from_utf8_lossy(&answer.stdout));
-    for (oid, name) in sides {
-        for mark in ["<<<<<<<", ">>>>>>>"] {
-            hunks = hunks.replace(&format!("{mark} {oid}"), &format!("{mark} {name}"));
-        }
-    }
+    let hunks = hunks(&String::from_utf8_lossy(&answer.stdout), sides);
     Ok(head_and_tail(&hunks, HUNKS_BYTES_MAX))
 }
 
-/// The parts between marks of conflicts, with the numbers of their first lines.
-fn hunks(text: &str) -> String {
+/// The parts between marks of conflicts, with the numbers of their first lines. How long a mark is
+/// may be configured; the file itself may have lines that look like one, but for the side's name.
+fn hunks(text: &str, sides: &[(&str, &str)]) -> String {
     let mut found = String::new();
     let mut is_inside = false;
     for (number, line) in text.lines().enumerate() {
-        if line.starts_with("<<<<<<< ") {
+        let side = |mark: char| {
+            let name = line.trim_start_matches(mark).strip_prefix(' ')?;
+            let rest = |(oid, side): &(&str, &str)| Some([side, name.strip_prefix(oid)?].concat());
+            sides.iter().find_map(rest).filter(|_| line.starts_with(mark))
+        };
+        if let Some(side) = side('<') {
             is_inside = true;
-            let line = format!("@ line {}\n", number + 1);
+            let line = format!("@ line {}\n<<<<<<< {side}\n", number + 1);
             found.push_str(&line);
-        }
-        if is_inside {
-            found.extend([line, "\n"]);
-        }
-        if line.starts_with(">>>>>>> ") {
+        } else if let Some(side) = side('>').filter(|_| is_inside) {
             is_inside = false;
+            found.extend([">>>>>>> ", &side, "\n"]);
+        } else if is_inside {
+            found.extend([line, "\n"]);
         }
     }
     found
@@ -254,7 +266,12 @@ mod tests {
 
     #[test]
     fn only_the_conflicting_lines_are_shown() {
-        let text = "one\n<<<<<<< a\nx\n=======\ny\n>>>>>>> b\ntwo\n";
-        assert_eq!(hunks(text), "@ line 2\n<<<<<<< a\nx\n=======\ny\n>>>>>>> b\n");
+        let sides = [("cccc", "the target"), ("dddd", "your change")];
+        let text =
+            "one\n<<<<<<< no mark\n<<<<<<<<<<<< cccc:old\nx\n=======\ny\n>>>>>>>>>>>> dddd\ntwo\n";
+        assert_eq!(
+            hunks(text, &sides),
+            "@ line 3\n<<<<<<< the target:old\nx\n=======\ny\n>>>>>>> your change\n"
+        );
     }
 }

@@ -77,6 +77,34 @@ async fn a_conflict_names_the_file_the_lines_and_whose_work_it_is() {
 }
 
 #[tokio::test]
+async fn a_conflict_shows_its_lines_however_long_its_marks_are_and_stays_short_however_many_there_are()
+ {
+    let prepare = |repo: &Path| {
+        write(repo, ".gitattributes", "*.md conflict-marker-size=20\n");
+        (0..500).for_each(|n| write(repo, format!("many/{n}"), "old\n"));
+        git(repo, ["add", "-A"]);
+        git(repo, ["commit", "-qm", "many"]);
+    };
+    let world = World::with(prepare, |_| {}).await;
+    let [one, two] = ["one", "two"].map(|name| {
+        let long = format!("by {name}\n{}", "x\n".repeat(3000));
+        let many = (0..500).map(|n| (format!("many/{n}"), long.clone()));
+        many.chain([("README.md".to_owned(), long.clone())]).collect::<Vec<_>>()
+    });
+    let mut sealed = Vec::new();
+    for (token, all) in [(1, one), (2, two)] {
+        let all: Vec<_> = all.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+        sealed.push(world.work(&task(&format!("t{token}")), token, &all).await);
+    }
+    world.merge(&task("t1"), 3, &sealed[0]).await;
+    let feedback = conflict(world.propose(&task("t2"), 4, &sealed[1]).await);
+    for part in ["README.md:\n@ line 1\n<<<<<<< the target\nby one\n", "and 461 more"] {
+        assert!(feedback.contains(part), "{part} is not in:\n{feedback}");
+    }
+    assert!(feedback.len() < 60_000, "{}", feedback.len());
+}
+
+#[tokio::test]
 async fn a_conflict_of_any_kind_is_feedback() {
     let world = World::new().await;
     let (ask, workspace) = world.open(&task("one"), 1).await;
