@@ -152,10 +152,12 @@ pub enum GitError {
         /// The filter.
         filter: String,
     },
-    /// The repository is a partial clone without files that are needed.
+    /// The repository is a partial clone without files that are needed, or those that it borrows are
+    /// gone.
     #[error(
-        "the repository is a partial clone that lacks {missing} objects of branch `{branch}`, and nothing is fetched meanwhile: \
-         `git fetch --refetch --no-filter` completes it"
+        "the repository lacks {missing} objects of branch `{branch}`, and nothing is fetched meanwhile: \
+         `git fetch --refetch --no-filter` completes a partial clone; where `objects/info/alternates` \
+         names another repository, that one has to be there"
     )]
     Incomplete {
         /// The branch.

@@ -26,7 +26,8 @@ impl Git {
         commit: &Oid,
         takes_stored: bool,
     ) -> Result<(), GitError> {
-        if self.shield().await?.is_partial {
+        let borrows = self.dir.join("objects/info/alternates").exists();
+        if borrows || self.shield().await?.is_partial {
             self.check_complete(branch, commit).await?;
         }
         let call = self.plumbing(["ls-tree", "-r", "-z", "--name-only", commit.as_str()]);
@@ -63,7 +64,7 @@ impl Git {
         }
     }
 
-    /// Refuses a clone that lacks files of the commit: nothing is fetched meanwhile.
+    /// Refuses a repository that lacks files of the commit: nothing is fetched meanwhile.
     async fn check_complete(&self, branch: &str, commit: &Oid) -> Result<(), GitError> {
         let args = ["rev-list", "--objects", "--no-walk", "--missing=print", commit.as_str()];
         let listed = self.run(self.plumbing(args)).await?;

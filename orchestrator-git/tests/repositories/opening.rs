@@ -249,6 +249,22 @@ async fn a_partial_clone_works_once_it_is_complete() {
 }
 
 #[tokio::test]
+async fn a_repository_whose_borrowed_objects_are_gone_is_refused_with_a_remedy() {
+    let world = World::new().await;
+    let dir = world.dir.path();
+    git(dir, ["clone", "-q", "--shared", world.repo.to_str().unwrap(), "borrower"]);
+    let borrower = dir.join("borrower");
+    write(&borrower, "own", "1");
+    git(&borrower, ["add", "-A"]);
+    git(&borrower, ["commit", "-qm", "own"]);
+    drop(GitRun::open(World::config(&borrower, dir)).await.unwrap());
+    fs::rename(&world.repo, dir.join("elsewhere")).unwrap();
+    let err = error(World::config(&borrower, dir)).await;
+    assert!(matches!(&err, GitError::Incomplete { .. }), "{err}");
+    assert!(err.to_string().contains("objects/info/alternates"), "{err}");
+}
+
+#[tokio::test]
 async fn a_sparse_checkout_stays_sparse_and_workspaces_have_all_files() {
     let prepare = |repo: &Path| {
         write(repo, "docs/far/away.md", "text\n");
