@@ -1,25 +1,23 @@
 //! Worktrees that are used again: a task that is done leaves its worktree to the next one.
 //!
-//! A spare worktree lies below `.pool`, as its last task left it, together with git's own directory of
-//! it: git does not know it while nobody has it. What was worth keeping has been kept. Whoever takes it has it reset, and what the last task ignored removed but for the declared
-//! caches. A reset writes only what differs, where a new checkout writes every file.
+//! A spare worktree lies below `.pool`, as its last task left it. Git does not know it while nobody has
+//! it, and learns of it anew when it is taken: what git noted of the last task (its reflog, say) ends
+//! with that. What was worth keeping has been kept. Whoever takes it has it reset, and what the last
+//! task ignored removed but for the declared caches. A reset writes only what differs, where a new
+//! checkout writes every file.
 
 use std::fs;
-use std::io::{
-    self,
-    ErrorKind::{AlreadyExists, NotFound},
-};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tracing::debug;
 
 use crate::error::GitError;
-use crate::files::{remove_if_there, renew, unique};
-use crate::names::bytes_of;
+use crate::files::{remove_if_there, unique};
+use crate::git::oid::Oid;
 use crate::worktrees::marker::Marker;
 use crate::worktrees::place::Place;
-use crate::worktrees::worktree::{ADMIN, Worktrees};
+use crate::worktrees::worktree::Worktrees;
 
 /// The directory of spare worktrees.
 const POOL: &str = ".pool";
@@ -64,35 +62,28 @@ impl Pool {
         fs::create_dir_all(&self.dir).map_err(GitError::io(&self.dir, "made"))?;
         let slot = Place::new(&self.dir, &unique());
         fs::rename(&place.dir, &slot.dir).map_err(GitError::io(&place.dir, "moved"))?;
-        let admin = self.worktrees.admin(&marker.name);
-        // The history of submodules that were filled.
-        remove_if_there(&admin.join("modules"))?;
-        if let Err(err) = fs::rename(&admin, slot.dir.join(ADMIN)) {
-            // The repository may lie on another disk; then nothing is gained by keeping it.
-            debug!(error = %err, "a worktree cannot be used again");
-            fs::rename(&slot.dir, &place.dir).map_err(GitError::io(&slot.dir, "moved"))?;
-            return Ok(false);
-        }
+        remove_if_there(&self.worktrees.admin(&marker.name))?;
         self.worktrees.drop_empty();
         Ok(true)
     }
 
     /// Moves a spare worktree to a place that has none, and says what is known of it.
-    pub(crate) async fn take(&self, place: &Place) -> Result<Option<Marker>, GitError> {
+    pub(crate) async fn take(
+        &self,
+        place: &Place,
+        start: &Oid,
+    ) -> Result<Option<Marker>, GitError> {
         if fs::symlink_metadata(&place.dir).is_ok() {
             return Ok(None);
         }
         for slot in self.spares() {
-            let known = Marker::read(&slot.marker).filter(|_| is_whole(&slot));
-            let Some(mut marker) = known else {
+            let Some(mut marker) = known(&slot) else {
                 self.worktrees.discard(&slot.dir).await?;
                 continue;
             };
             // Another call may be quicker.
             if fs::rename(&slot.dir, &place.dir).is_ok() {
-                let _turn = self.worktrees.adding.lock().await;
-                marker.name = format!("tree-{}", unique());
-                self.register(place, &marker.name).await?;
+                marker.name = self.worktrees.add_again(place, start).await?;
                 debug!(workspace = %place.slug, "a worktree is used again");
                 return Ok(Some(marker));
             }
@@ -103,74 +94,15 @@ impl Pool {
     /// Removes spare worktrees that cannot be used, or all of them.
     pub(crate) async fn clear(&self, is_all: bool) -> Result<(), GitError> {
         for slot in self.spares() {
-            if is_all || !is_whole(&slot) {
+            if is_all || known(&slot).is_none() {
                 self.worktrees.discard(&slot.dir).await?;
             }
         }
         Ok(())
     }
-
-    /// Has git know a worktree again.
-    async fn register(&self, place: &Place, name: &str) -> Result<(), GitError> {
-        let (spare, admin) = (place.dir.join(ADMIN), self.worktrees.admin(name));
-        // Before git can see it, so that it is never taken for a worktree at another place.
-        let mut text = bytes_of(&place.tree.join(".git")).to_vec();
-        text.push(b'\n');
-        renew(&spare.join("gitdir"), &text)?;
-        move_into(&spare, &admin).map_err(GitError::io(&spare, "moved"))?;
-        self.worktrees.link(place, name).await
-    }
 }
 
-/// How often the directory of git's worktrees may be gone again before something is moved into it.
-const MOVES_MAX: u32 = 100;
-
-/// Moves a directory to a place in another one, which is made. Whoever gives the last worktree of a
-/// repository back, and git, removes that one when it is empty, also in between.
-fn move_into(from: &Path, to: &Path) -> io::Result<()> {
-    let made_and_moved = || {
-        to.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::rename(from, to)
-    };
-    for _ in 0..MOVES_MAX {
-        match made_and_moved() {
-            Err(err) if matches!(err.kind(), NotFound | AlreadyExists) && from.exists() => {}
-            done => return done,
-        }
-    }
-    made_and_moved()
-}
-
-/// Whether all of a spare worktree is there.
-fn is_whole(slot: &Place) -> bool {
-    slot.is_real() && slot.dir.join(ADMIN).join("commondir").is_file()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use super::*;
-
-    #[test]
-    fn what_is_moved_gets_there_though_the_directory_is_removed_whenever_it_is_empty() {
-        let dir = tempfile::tempdir().unwrap();
-        let (spare, worktrees) = (dir.path().join("spare"), dir.path().join("worktrees"));
-        let (admin, is_over) = (worktrees.join("tree"), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Relaxed) {
-                    fs::remove_dir(&worktrees).ok();
-                }
-            });
-            for _ in 0..100 {
-                fs::create_dir(&spare).unwrap();
-                let moved = move_into(&spare, &admin);
-                is_over.fetch_or(moved.is_err(), Ordering::Relaxed);
-                moved.unwrap();
-                fs::remove_dir(&admin).unwrap();
-            }
-            is_over.store(true, Ordering::Relaxed);
-        });
-    }
+/// What is known of a spare worktree, if it can be used.
+fn known(slot: &Place) -> Option<Marker> {
+    Marker::read(&slot.marker).filter(|_| slot.is_real())
 }

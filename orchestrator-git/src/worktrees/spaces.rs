@@ -123,6 +123,8 @@ impl Spaces {
         };
         let fallback = (&start, ask.attempt, ask.token);
         let is_emptied = self.keeper.keep_all(&place, marker.as_ref(), fallback).await?;
+        let is_there = marker.is_some();
+        let marker = if is_there { marker } else { self.pool.take(&place, &start).await? };
         let sealed = marker.as_ref().and_then(|marker| marker.sealed.clone());
         let what = Checkout {
             token: ask.token,
@@ -133,7 +135,6 @@ impl Spaces {
             is_anew: false,
             is_emptied,
         };
-        let marker = if marker.is_some() { marker } else { self.pool.take(&place).await? };
         self.worktrees.check_out(&place, marker.as_ref(), what).await?;
         self.programs.note(&place.slug).await?;
         self.workspace(&place, &base, false)
@@ -244,7 +245,7 @@ impl Spaces {
     pub(crate) async fn open_beside(&self, name: &str, start: &Oid) -> Result<Workspace, GitError> {
         let place = self.worktrees.place(name);
         let marker = Marker::read(&place.marker);
-        let marker = if marker.is_some() { marker } else { self.pool.take(&place).await? };
+        let marker = if marker.is_some() { marker } else { self.pool.take(&place, start).await? };
         let what = Checkout {
             token: FencingToken(0),
             attempt: 0,

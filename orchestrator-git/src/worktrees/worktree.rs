@@ -26,8 +26,11 @@ use crate::worktrees::setup::Fittings;
 /// Most bytes that are read of the file that ties a worktree to its repository.
 const LINK_BYTES_MAX: u64 = 64 << 10;
 
-/// The name of git's own directory of a worktree while that is spare.
-pub(crate) const ADMIN: &str = "admin";
+/// The name of the files of a worktree while git learns of it again.
+const FILES: &str = "files";
+
+/// How often it is tried to add a worktree that others are in the way of.
+const ADDS_MAX: u32 = 100;
 
 /// What operations under way leave in the directory of a worktree.
 const UNDER_WAY: &[&str] = &[
@@ -176,11 +179,40 @@ impl Worktrees {
             self.discard(&place.tree).await?;
         }
         remove_if_there(&place.index)?;
-        remove_if_there(&place.dir.join(ADMIN))?;
+        remove_if_there(&place.dir.join(FILES))?;
+        self.register(place, start).await
+    }
+
+    /// Has git know a worktree whose files and index are there; returns git's name for it.
+    pub(crate) async fn add_again(&self, place: &Place, start: &Oid) -> Result<String, GitError> {
+        let (tree, files) = (&place.tree, place.dir.join(FILES));
+        allow(tree, 0o700);
+        fs::rename(tree, &files).map_err(GitError::io(tree, "moved"))?;
+        let name = self.register(place, start).await?;
+        remove_if_there(tree)?;
+        fs::rename(&files, tree).map_err(GitError::io(&files, "moved"))?;
+        self.link(place, &name).await?;
+        Ok(name)
+    }
+
+    async fn register(&self, place: &Place, start: &Oid) -> Result<String, GitError> {
         let _turn = self.adding.lock().await;
         let add = ["worktree", "add", "-f", "-f", "--detach", "--no-checkout", "--"];
         let call = self.git.plumbing(add).arg(&place.tree).arg(start.as_str());
-        self.git.run(call).await?;
+        let mut tries = 0;
+        loop {
+            let added = self.git.ask(call.clone()).await?;
+            if added.code == 0 {
+                break;
+            }
+            // Whoever gives the last worktree of a repository back, and git, removes the directory of
+            // them when it is empty, also just before this one is made in it.
+            let is_gone = added.stderr.contains("could not create");
+            tries += 1;
+            if !is_gone || tries > ADDS_MAX {
+                return Err(added.failed("worktree"));
+            }
+        }
         let link = place.tree.join(".git");
         let written = fs::read(&link).map_err(GitError::io(&link, "read"))?;
         let admin = written.strip_prefix(b"gitdir: ").map(|path| path_of(path.trim_ascii()));

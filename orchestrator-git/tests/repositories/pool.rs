@@ -47,6 +47,9 @@ async fn a_worktree_is_used_again_and_holds_nothing_of_the_task_before() {
     write(&one.aside, "session", "of the agent");
     git(&one.path, ["config", "extensions.worktreeConfig", "true"]);
     git(&one.path, ["config", "--worktree", "core.hooksPath", "/nowhere"]);
+    git(&one.path, ["commit", "-qm", "its words", "--allow-empty"]);
+    git(&one.path, ["update-ref", "refs/worktree/its", "HEAD"]);
+    git(&one.path, ["worktree", "lock", "."]);
     let sealed = world.work(&task("other"), 2, &[("src/c.rs", "c\n")]).await;
     release(&world, "one").await;
     assert!(!one.path.exists());
@@ -67,6 +70,26 @@ async fn a_worktree_is_used_again_and_holds_nothing_of_the_task_before() {
     assert_eq!(git(&two.path, ["branch", "--show-current"]), "");
     assert!(!two.aside.join("session").exists());
     assert!(!admin(&two.path).join("config.worktree").exists());
+    assert!(!admin(&two.path).join("locked").exists());
+    assert_eq!(git(&two.path, ["for-each-ref", "refs/worktree"]), "");
+    let said = git(&two.path, ["log", "-g", "--format=%gs %s"]);
+    assert!(!said.contains("its words"), "{said}");
+}
+
+#[tokio::test]
+async fn a_worktree_on_another_disk_than_the_repository_is_used_again_too() {
+    let Ok(other) = tempfile::tempdir_in("/dev/shm") else { return };
+    let root = other.path().join("trees");
+    let world = World::with(|_| {}, |config| config.worktrees_root = root).await;
+    let (_, one) = world.open(&task("one"), 1).await;
+    let its_inode = inode(&one.path);
+    write(&one.path, "src/a.rs", "work\n");
+    release(&world, "one").await;
+    assert_eq!(git(&world.repo, ["worktree", "list"]).lines().count(), 1, "git knows no spare");
+    let (_, two) = world.open(&task("two"), 2).await;
+    assert_eq!(inode(&two.path), its_inode);
+    assert_eq!(git(&two.path, ["status", "--porcelain"]), "");
+    assert_eq!(world.show("refs/orchestrator/r/kept/one/1-1:src/a.rs"), "work");
 }
 
 #[tokio::test]
@@ -95,7 +118,7 @@ async fn a_worktree_whose_handing_over_broke_off_anywhere_is_made_anew() {
     let marker = fs::read_to_string(root.join("one/marker")).unwrap();
     fs::write(root.join("one/marker"), marker.replace("state ready", "state opening")).unwrap();
     fs::rename(root.join("one"), root.join(".pool/1")).unwrap();
-    write(&root.join(".pool/0"), "tree/junk", "nobody's");
+    write(&root.join(".pool/2"), "tree/junk", "nobody's");
     let (_, two) = world.open(&task("two"), 2).await;
     assert_eq!(git(&two.path, ["status", "--porcelain"]), "");
     assert!(!two.path.join("junk").exists());
@@ -111,4 +134,23 @@ async fn a_worktree_whose_handing_over_broke_off_anywhere_is_made_anew() {
     assert_eq!(spares(&world).len(), 0);
     assert_eq!(git(&world.repo, ["worktree", "list"]).lines().count(), 2);
     assert!(!world.refs().contains("kept/three"), "nothing of it is work of that task");
+}
+
+#[tokio::test]
+async fn a_worktree_is_made_and_used_again_though_its_directory_is_removed_whenever_it_is_empty() {
+    let world = World::new().await;
+    let worktrees = world.repo.join(".git/worktrees");
+    // It ends with the repository.
+    let remover = std::thread::spawn(move || {
+        while worktrees.parent().is_some_and(Path::exists) {
+            fs::remove_dir(&worktrees).ok();
+        }
+    });
+    for token in 1..20 {
+        let (_, workspace) = world.open(&task("t"), token).await;
+        assert_eq!(git(&workspace.path, ["status", "--porcelain"]), "");
+        release(&world, "t").await;
+    }
+    drop(world);
+    remover.join().unwrap();
 }
