@@ -10,6 +10,8 @@ use serde_json::Value;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Longest body, in bytes.
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How long a request may take to come.
+const READ_WITHIN: Duration = Duration::from_secs(600);
 /// Most lines in a request's head.
 const HEADERS_MAX: usize = 256;
 
@@ -21,7 +23,7 @@ pub(super) struct Received {
 
 /// Reads a request; `None` when the connection was closed without one.
 pub(super) fn read(stream: &TcpStream) -> io::Result<Option<Received>> {
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(READ_WITHIN))?;
     let mut reader = BufReader::new(stream);
     let first = line(&mut reader)?;
     let mut words = first.split_whitespace();

@@ -147,8 +147,12 @@ async fn every_answer_of_the_service_is_understood() {
 
 #[tokio::test]
 async fn a_service_that_is_not_there_is_a_fault_of_the_network() {
-    let Some((place, api, config)) = set_up(StageKind::Run, "refused", Vec::new()) else { return };
-    drop(api);
+    let Some((place, api, mut config)) = set_up(StageKind::Run, "refused", Vec::new()) else {
+        return;
+    };
+    // The API has the port to itself, and listens at another address: nobody else can answer.
+    let nowhere = api.base_url().replace("127.0.0.1", "127.0.0.77");
+    config.environment.set("ANTHROPIC_BASE_URL", nowhere);
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!((class(&place).as_str(), is_network(&end.outcome)), ("Network", true), "{end:?}");
 }
@@ -285,7 +289,7 @@ async fn signalled(signal: &str, task: &str, when: When) -> Option<(Place, Outco
         When::Works => bash("touch started; tail -f /dev/null"),
         When::Waits => Reply::hang(),
     };
-    let (mut place, api, mut config) = set_up(StageKind::Run, task, vec![Rule::new(reply)])?;
+    let (place, api, mut config) = set_up(StageKind::Run, task, vec![Rule::new(reply)])?;
     config.policy = Policy::sandboxed();
     let (said, started) = (Arc::clone(&place.said), place.file("started"));
     let signal = signal.to_owned();
@@ -310,7 +314,6 @@ async fn signalled(signal: &str, task: &str, when: When) -> Option<(Place, Outco
         // It answers nothing until then.
         api
     });
-    place.cx.stage.timeout = Duration::from_secs(40);
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     drop(killer.await.unwrap());
     // The command that it had started would live on, and does not.
@@ -402,11 +405,9 @@ async fn work_that_is_left_running_holds_nothing_up_and_is_ended() {
     ];
     let Some((place, _api, mut config)) = set_up(StageKind::Run, "leaves", rules) else { return };
     config.policy = Policy::sandboxed();
-    let begun = std::time::Instant::now();
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!(end.outcome, Outcome::Passed);
     assert!(place.processes().is_empty(), "{:?}", place.processes());
-    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use orchestrator_claude::policy::Policy;
 use orchestrator_claude::prompt::Templates;
@@ -383,14 +383,12 @@ async fn a_run_that_is_cancelled_leaves_nothing_and_is_taken_up_again() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         cancel.cancel();
-        Instant::now()
     });
     let end = runner.run(&place.cx).await;
-    let took = canceller.await.unwrap().elapsed();
+    canceller.await.unwrap();
     assert_eq!(interrupted(&end.outcome), Some(Interruption::Shutdown), "{:?}", end.outcome);
     assert!(matches!(end.cost, Cost::AtLeast(_)), "{:?}", end.cost);
     assert!(place.processes().is_empty(), "{:?}", place.processes());
-    assert!(took < Duration::from_secs(10), "{took:?}");
 
     place.next_grant(end.session);
     place.cx.cancel = tokio_util::sync::CancellationToken::new();
@@ -443,11 +441,9 @@ async fn a_service_that_never_answers_is_given_up_at_the_wall_limit() {
     let rules = vec![Rule::new(Reply::hang())];
     let Some((mut place, _api, config)) = set_up(StageKind::Run, "hang", rules) else { return };
     place.cx.stage.timeout = Duration::from_secs(2);
-    let begun = Instant::now();
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert!(matches!(end.outcome, Outcome::Rejected { .. }), "{:?}", end.outcome);
     assert!(place.processes().is_empty());
-    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 /// The program that the documentation tells users to start, as `cargo test` builds it.

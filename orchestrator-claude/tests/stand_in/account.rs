@@ -7,7 +7,7 @@ use orchestrator_claude::{Account, ClaudeReviewer, ClaudeRunner, Starts};
 use orchestrator_core::port::{Reviewer as _, Runner as _};
 use orchestrator_core::{Cost, Interruption, Outcome, StageKind, Usd, WallTime};
 
-use crate::support::change;
+use crate::support::{TIMEOUT, change};
 use crate::{BEGIN, FINAL, read, set_up};
 
 fn in_seconds(seconds: u64) -> u64 {
@@ -73,12 +73,12 @@ async fn a_run_that_was_served_before_a_limit_was_hit_does_not_reopen_the_accoun
         (end.outcome, early)
     });
     // What it heard is written down at once; one that does so at its end is not waited for for ever.
-    for _ in 0..1_000 {
-        if account.path().exists() {
-            break;
+    let is_heard = async {
+        while !account.path().exists() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    };
+    tokio::time::timeout(TIMEOUT / 2, is_heard).await.expect("it is written down");
     let limit = r#"echo '{"type":"assistant","error":"rate_limit","message":{"content":[]}}'
 echo '{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"limit"}'"#;
     let body = format!("{BEGIN}\n{}\n{limit}\nexit 1", says("rejected"));

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 use orchestrator_claude::{ClaudeConfig, ClaudeReviewer, ClaudeRunner, SetupFault, SetupWarning};
 use orchestrator_core::port::{ActivityKind, Change, Reviewer as _, Runner as _};
 use orchestrator_core::{
-    Cost, Interruption, Outcome, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
+    Cost, Interruption, Outcome, StageEnd, StageKind, TaskSpec, Usd, Verdict, VerifyCommand,
 };
 use serde_json::json;
 
-use self::support::{Place, change, config};
+use self::support::{Place, TIMEOUT, change, config};
 
 const BEGIN: &str = r#"echo '{"type":"system","subtype":"init","session_id":"s-1","claude_code_version":"2.1.332"}'"#;
 const FINAL: &str = r#"echo '{"type":"result","subtype":"success","is_error":false,"result":"done","total_cost_usd":0.25}'"#;
@@ -38,9 +38,7 @@ fn script(place: &Place, body: &str) -> PathBuf {
 /// A place, and a configuration for a script with this body.
 fn set_up(kind: StageKind, task: &str, body: &str) -> (Place, ClaudeConfig) {
     let place = Place::new(kind, task);
-    let mut config = config(script(&place, body), "http://127.0.0.1:9");
-    config.common.final_grace = Duration::from_millis(200);
-    config.common.kill_grace = Duration::from_secs(2);
+    let config = config(script(&place, body), "http://127.0.0.1:9");
     (place, config)
 }
 
@@ -106,12 +104,13 @@ async fn a_conversation_is_taken_up_with_what_came_since() {
 #[tokio::test]
 async fn a_program_that_does_not_end_after_its_final_line_is_ended() {
     let body = format!("{BEGIN}\n{FINAL}\nsetsid sleep 3333 &\nsleep 3333");
-    let (place, config) = set_up(StageKind::Run, "lingers", &body);
+    let (place, mut config) = set_up(StageKind::Run, "lingers", &body);
+    config.common.final_grace = Duration::from_millis(200);
     let begun = Instant::now();
     let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!((end.outcome, end.cost), (Outcome::Passed, Cost::Known(Usd(250_000))));
     assert!(place.processes().is_empty(), "{:?}", place.processes());
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < TIMEOUT, "it had all the time that a stage may take");
 }
 
 #[tokio::test]
@@ -164,15 +163,22 @@ async fn silence_interrupts_and_a_question_from_before_it_is_asked_later() {
         "{BEGIN}\nif [ -e again ]; then {FINAL}; else echo 'Which?' > BLOCKED.md; touch again; sleep 3333; fi"
     );
     let (mut place, mut config) = set_up(StageKind::Run, "silent", &body);
-    config.common.silence = Some(Duration::from_secs(3));
-    let runner = ClaudeRunner::new(config);
-    let end = runner.run(&place.cx).await;
+    // A machine that is too busy for it to have asked by then gives it longer.
+    let mut end = StageEnd::passed();
+    for seconds in [3, 24, 192] {
+        config.common.silence = Some(Duration::from_secs(seconds));
+        end = ClaudeRunner::new(config.clone()).run(&place.cx).await;
+        if place.file("again").exists() {
+            break;
+        }
+    }
     let silent = Outcome::Interrupted { reason: Interruption::Silence, retry_at: None };
     assert_eq!((end.outcome, end.cost), (silent, Cost::AtLeast(Usd::ZERO)));
     assert!(place.file("BLOCKED.md").exists());
 
     place.next_grant(end.session);
-    let end = runner.run(&place.cx).await;
+    config.common.silence = None;
+    let end = ClaudeRunner::new(config).run(&place.cx).await;
     assert_eq!(end.outcome, Outcome::Question { text: "Which?".to_owned() });
     assert!(!place.file("BLOCKED.md").exists());
 }
@@ -255,13 +261,13 @@ async fn a_verdict_that_is_given_when_asked_again_counts() {
 #[tokio::test]
 async fn a_review_that_cannot_end_is_not_the_tasks_fault() {
     let turns = r#"echo '{"type":"result","subtype":"error_max_turns","is_error":true,"total_cost_usd":0.25}'"#;
-    for (body, timeout_s, expected) in [
-        (turns.to_owned(), 60, None),
-        (format!("{BEGIN}\nsleep 3333"), 1, Some(Interruption::Expired)),
-        ("kill -9 $$".to_owned(), 60, Some(Interruption::Killed)),
+    for (body, timeout, expected) in [
+        (turns.to_owned(), TIMEOUT, None),
+        (format!("{BEGIN}\nsleep 3333"), Duration::from_secs(1), Some(Interruption::Expired)),
+        ("kill -9 $$".to_owned(), TIMEOUT, Some(Interruption::Killed)),
     ] {
         let (mut place, config) = set_up(StageKind::Review, "endless", &body);
-        place.cx.stage.timeout = Duration::from_secs(timeout_s);
+        place.cx.stage.timeout = timeout;
         let review = ClaudeReviewer::new(config).review(&place.cx, &change()).await;
         let outcome = review.judgement.unwrap_err();
         let reason = match &outcome {

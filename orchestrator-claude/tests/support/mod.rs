@@ -15,6 +15,9 @@ use orchestrator_core::{
 use orchestrator_process::Environment;
 use tokio_util::sync::CancellationToken;
 
+/// Longer than anything here takes, also where the machine has twenty times as much to do.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// A stage's place; gone when it is dropped.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
@@ -34,7 +37,7 @@ impl Place {
         let said: Arc<Mutex<Vec<ActivityKind>>> = Arc::default();
         let sink = Arc::clone(&said);
         let mut stage = StageSpec::of(kind);
-        stage.timeout = Duration::from_secs(60);
+        stage.timeout = TIMEOUT;
         stage.cap = Usd::dollars(1);
         let cx = StageContext {
             run: RunId::parse(&format!("real-cli-{task}")).unwrap(),
@@ -118,7 +121,7 @@ pub(crate) fn config(program: PathBuf, base_url: &str) -> ClaudeConfig {
         .with("ANTHROPIC_BASE_URL", base_url)
         .with("ANTHROPIC_API_KEY", "test-key");
     config.policy = Policy::default();
-    config.common.final_grace = Duration::from_secs(5);
-    config.common.kill_grace = Duration::from_secs(5);
+    config.common.final_grace = TIMEOUT / 4;
+    config.common.kill_grace = TIMEOUT / 10;
     config
 }
