@@ -7,7 +7,6 @@ use std::time::Duration;
 use orchestrator_core::port::StageContext;
 use orchestrator_process::{Limits, Program, SpawnError, capture};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 use crate::agent::{Agent, AgentConfig, Prepared};
 use crate::chain::chain;
@@ -74,14 +73,14 @@ pub enum SetupWarning {
     },
     /// There are no prices for a program that names no money.
     #[error(
-        "no prices are set, and the agent's program names no money: each run is booked at all that \
-         was reserved for it, and none is ended for what it spends"
+        "no prices are set (`AgentConfig::prices`), and the agent's program names no money: each run \
+         is booked at all that was reserved for it, and none is ended for what it spends"
     )]
     NothingPriced,
     /// There are no prices for a program that names its cost at its end.
     #[error(
-        "no prices are set: a run that is ended before it says what it cost is booked at what was \
-         reserved for it, even where it has spent more"
+        "no prices are set (`AgentConfig::prices`): a run that is ended before it says what it cost \
+         is booked at what was reserved for it, even where it has spent more"
     )]
     KilledUnpriced,
 }
@@ -92,7 +91,7 @@ pub enum SetupWarning {
 pub struct Checked {
     /// The version of the program.
     pub version: String,
-    /// What a person may want to change; it is logged too.
+    /// What a person may want to change.
     pub warnings: Vec<SetupWarning>,
 }
 
@@ -145,9 +144,6 @@ impl Outfit {
             } else {
                 SetupWarning::NothingPriced
             });
-        }
-        for warning in &warnings {
-            warn!(%warning, "the agent's set-up");
         }
         Checked { version, warnings }
     }

@@ -140,6 +140,21 @@ fn a_usage_limit_carries_the_time_at_which_the_window_reopens() {
 }
 
 #[test]
+fn a_time_that_cannot_be_meant_in_seconds_is_one_in_milliseconds_or_none() {
+    let resets_at = |said: &str| {
+        let info = format!(r#"{{"status":"rejected","resetsAt":{said}}}"#);
+        let line = format!(r#"{{"type":"rate_limit_event","rate_limit_info":{info}}}"#);
+        Transcript::of(line.as_bytes()).limit().unwrap().resets_at
+    };
+    for said in ["1796000000", "1796000000.25", "1796000000000"] {
+        assert_eq!(resets_at(said), Some(WallTime(1_796_000_000_000)), "{said}");
+    }
+    for said in ["-5", "\"soon\"", "null", "1e300", "[]"] {
+        assert_eq!(resets_at(said), None, "{said}");
+    }
+}
+
+#[test]
 fn what_is_asked_besides_decides_about_a_success() {
     for version in [OLD, NEW] {
         let text_only = recorded(version, "schema_never_text");

@@ -34,7 +34,10 @@ pub(super) fn whole(value: &Value) -> Option<u64> {
     })
 }
 
-/// A moment that is given in seconds since 1970.
+/// A moment that is given in seconds since 1970; so many of them that nobody means it are milliseconds.
 pub(super) fn wall_seconds(from: &Map<String, Value>, key: &str) -> Option<WallTime> {
-    integer(from, key)?.checked_mul(1_000).map(WallTime)
+    // The year 5138.
+    const SECONDS_MAX: u64 = 100_000_000_000;
+    let count = integer(from, key)?;
+    Some(WallTime(if count < SECONDS_MAX { count * 1_000 } else { count }))
 }
