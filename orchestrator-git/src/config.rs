@@ -86,6 +86,9 @@ pub struct GitConfig {
     pub variables: Vec<(String, String)>,
     /// Nothing is granted while less is free on the disk of the worktrees or of the repository.
     pub free_bytes_min: Option<u64>,
+    /// How long a lock is waited for that a program may hold which is still alive. What is killed may
+    /// take seconds to be gone where the disk is slow.
+    pub lock_wait: Duration,
     /// The git program.
     pub program: OsString,
     /// The name that commits bear.
@@ -125,6 +128,7 @@ impl GitConfig {
             ports: None,
             variables: Vec::new(),
             free_bytes_min: Some(512 << 20),
+            lock_wait: LOCK_WAIT,
             program: OsString::from("git"),
             author_name: "orchestrator".to_owned(),
             author_email: "orchestrator@localhost".to_owned(),
@@ -166,6 +170,9 @@ impl GitConfig {
         subject
     }
 }
+
+/// How long locks are waited for, when nothing else is said.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 /// Secrets by their usual names, and what builds leave.
 const UNWANTED: &[&str] = &[

@@ -70,6 +70,7 @@ impl GitRun {
         roots.below = vec![root.clone(), git.dir.join(refs.root())];
         roots.files = vec![git.dir.join(format!("{}.lock", names.integration))];
         roots.guard = root.join(".guard");
+        roots.wait = config.lock_wait;
         integration::check(&git, &refs, &names.integration, &start, config.remote.is_some())
             .await?;
         if let Some(tip) = git.tip(&names.integration).await?

@@ -12,6 +12,7 @@ use orchestrator_process::{Captured, End, Environment, Limits, Program, SpawnErr
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::config::LOCK_WAIT;
 use crate::error::GitError;
 use crate::git::locks::{self, LockRoots};
 use crate::git::server::{Reply, Servers, Service};
@@ -22,10 +23,8 @@ const CALL_MAX: Duration = Duration::from_secs(900);
 /// Most that is read of one answer, unless a call says otherwise.
 const ANSWER_BYTES_MAX: usize = 64 << 20;
 
-/// How long the lock of a table of refs is waited for: git itself waits only for locks of files.
-const TABLE_WAIT_MAX: Duration = Duration::from_secs(5);
-
-/// How often it is tried again meanwhile.
+/// How often it is tried again while somebody has the lock of a table of refs: git itself waits only
+/// for locks of files.
 const TABLE_LOOK: Duration = Duration::from_millis(20);
 
 /// Configuration that overrules the repository's.
@@ -178,7 +177,7 @@ impl Caller {
             program: program.as_ref().to_owned(),
             author_name: String::new(),
             author_email: String::new(),
-            lock_roots: LockRoots::default(),
+            lock_roots: LockRoots { wait: LOCK_WAIT, ..LockRoots::default() },
             servers: Servers::default(),
         }
     }
@@ -192,7 +191,7 @@ impl Caller {
                 return Ok(answer);
             }
             if let Some(lock) = self.table_in_the_way(&answer.stderr) {
-                if begun.elapsed() > TABLE_WAIT_MAX {
+                if begun.elapsed() > self.lock_roots.wait {
                     let why = "it stays there".to_owned();
                     return Err(GitError::Locked { lock, why });
                 }

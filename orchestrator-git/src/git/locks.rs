@@ -16,9 +16,6 @@ use tracing::warn;
 
 use crate::error::GitError;
 
-/// How long programs that may hold a lock are waited for.
-const WAIT_MAX: Duration = Duration::from_secs(5);
-
 /// How often it is looked whether they have ended.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -33,6 +30,8 @@ pub(crate) struct LockRoots {
     pub(crate) worktrees: PathBuf,
     /// A file that is locked while a stale lock is removed, so that two processes do not both.
     pub(crate) guard: PathBuf,
+    /// How long programs that may hold a lock are waited for.
+    pub(crate) wait: Duration,
 }
 
 /// Tells one lock from another at the same path.
@@ -68,7 +67,7 @@ pub(crate) async fn clear_stale(roots: &LockRoots, lock: &Path) -> Result<(), Gi
         if holders.is_empty() {
             break;
         }
-        if begun.elapsed() > WAIT_MAX {
+        if begun.elapsed() > roots.wait {
             let pids: Vec<String> = holders.iter().map(|holder| holder.pid.to_string()).collect();
             return Err(refused(&format!(
                 "a git program that was running when it was seen still runs (process {})",

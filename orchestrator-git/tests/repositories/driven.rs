@@ -128,12 +128,13 @@ async fn p5_a_run_whose_driver_dies_at_many_moments_ends_as_one_that_lives() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::default());
     let host = VirtualHost::new();
     let plan = plan();
-    for pid in 1..100_u32 {
+    for pid in 1.. {
         let process = host.process(pid);
         let driver = orchestrator(&world, world.again().await, &store, process.clone());
         // One that died at once may not even have taken the plan.
         let driving = driver.drive(Some(Arc::clone(&plan)), CancellationToken::new());
-        // Each lives longer than the one before, so that some get further than their first step.
+        // Each lives longer than the one before, so that some get further than their first step, and
+        // one of them to the end however slow the machine is.
         let life = Duration::from_millis(u64::from(pid) * 110);
         match tokio::time::timeout(life, driving).await {
             Ok(end) => {

@@ -32,7 +32,7 @@ async fn verify(
     let workspace = world.run.open(&ask).await.unwrap();
     let pipeline = Pipeline::default();
     let mut stage = pipeline.stages().iter().find(|stage| stage.kind == kind).unwrap().clone();
-    stage.timeout = Duration::from_secs(60);
+    stage.timeout = Duration::from_secs(300);
     let cx = StageContext {
         run: world.run_id(),
         task: Arc::new(spec.clone()),

@@ -59,8 +59,9 @@ async fn the_lock_of_a_table_of_refs_is_waited_for() {
     assert!(begun.is_err(), "somebody has the lock: {begun:?}");
     fs::remove_file(&lock).unwrap();
     fencing.await.unwrap().unwrap();
+    let impatient = world.impatient().await;
     fs::write(&lock, "").unwrap();
-    let err = world.run.fence(&world.run_id(), &task("t").id, FencingToken(3)).await.unwrap_err();
+    let err = impatient.fence(&world.run_id(), &task("t").id, FencingToken(3)).await.unwrap_err();
     assert!(err.chain().contains("tables.list.lock is in the way"), "{}", err.chain());
     assert!(lock.exists(), "nobody knows whose it is");
 }
@@ -102,7 +103,7 @@ async fn a_lock_of_somebody_else_is_named_and_left() {
 fn holder(world: &World) -> Child {
     let program = world.dir.path().join("git");
     std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
-    Command::new(program).arg("60").current_dir(&world.repo).stdin(Stdio::null()).spawn().unwrap()
+    Command::new(program).arg("3600").current_dir(&world.repo).stdin(Stdio::null()).spawn().unwrap()
 }
 
 #[tokio::test]
@@ -111,12 +112,13 @@ async fn a_lock_that_may_be_held_is_waited_for_and_not_removed() {
     let sealed = world.work(&task("t"), 1, &[("src/a.rs", "x\n")]).await;
     world.fence(&task("t"), 1).await;
     let (intent, _) = clean(world.propose(&task("t"), 1, &sealed).await);
+    let impatient = world.impatient().await;
     let lock = world.repo.join(".git/refs/heads/orchestrator/r.lock");
     fs::write(&lock, "").unwrap();
     let mut elsewhere = holder(&World::new().await);
     let mut held = holder(&world);
     let (id, token) = (task("t").id, FencingToken(1));
-    let applied = world.run.apply(&world.run_id(), &id, token, &intent).await;
+    let applied = impatient.apply(&world.run_id(), &id, token, &intent).await;
     let err = applied.unwrap_err().chain();
     assert!(err.contains(&held.id().to_string()) && lock.exists(), "{err}");
     held.kill().unwrap();
@@ -162,7 +164,8 @@ async fn p17_a_git_killed_in_the_middle_of_a_merge_neither_merges_nor_blocks() {
     // While it lives it may still go through: nobody passes it.
     let run = world.again().await;
     let (id, token) = (task("t").id, FencingToken(2));
-    let err = run.fence(&world.run_id(), &id, token).await.unwrap_err().chain();
+    let impatient = world.impatient().await;
+    let err = impatient.fence(&world.run_id(), &id, token).await.unwrap_err().chain();
     assert!(err.contains(&old.id().to_string()), "{err}");
     old.kill().unwrap();
     old.wait().unwrap();

@@ -14,7 +14,7 @@ use crate::world::{World, git, task, write};
 
 fn run(line: &str) -> SetUp {
     let command = ["sh", "-c", line].map(str::to_owned).to_vec();
-    SetUp::Run { command, timeout: Duration::from_secs(20) }
+    SetUp::Run { command, timeout: Duration::from_secs(300) }
 }
 
 #[tokio::test]

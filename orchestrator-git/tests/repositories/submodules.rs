@@ -60,7 +60,7 @@ async fn p19_what_was_done_in_a_submodule_is_said_and_set_aside_with_its_history
 #[tokio::test]
 async fn the_next_task_gets_a_submodule_as_the_set_up_fills_it() {
     let command = ["git"].into_iter().chain(FILL).map(str::to_owned).collect();
-    let step = SetUp::Run { command, timeout: Duration::from_secs(60) };
+    let step = SetUp::Run { command, timeout: Duration::from_secs(300) };
     let (_from, world) = world(vec![step]).await;
     let (ask, workspace) = world.open(&task("t"), 1).await;
     assert_eq!(inside(&workspace.path).as_deref(), Some("recorded\n"));

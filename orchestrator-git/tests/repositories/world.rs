@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use orchestrator_core::port::{
     Applied, Integrator as _, OpenWorkspace, Proposal, Sealed, Start, Workspace, Workspaces as _,
@@ -119,12 +120,23 @@ impl World {
 
     pub(crate) fn config(repo: &Path, dir: &Path) -> GitConfig {
         let run = RunId::parse("r").unwrap();
-        GitConfig::new(run, repo.to_owned(), dir.join("work trees"))
+        let mut config = GitConfig::new(run, repo.to_owned(), dir.join("work trees"));
+        // However full the disk of this machine is, and however busy it is.
+        config.free_bytes_min = None;
+        config.lock_wait = Duration::from_secs(300);
+        config
     }
 
     /// Another process on the same run.
     pub(crate) async fn again(&self) -> GitRun {
         GitRun::open(Self::config(&self.repo, self.dir.path())).await.unwrap()
+    }
+
+    /// One that waits for no lock for long.
+    pub(crate) async fn impatient(&self) -> GitRun {
+        let mut config = Self::config(&self.repo, self.dir.path());
+        config.lock_wait = Duration::from_millis(300);
+        GitRun::open(config).await.unwrap()
     }
 
     pub(crate) fn run_id(&self) -> RunId {
