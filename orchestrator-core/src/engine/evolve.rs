@@ -10,7 +10,7 @@ use super::batch::Undo;
 use super::body::Body;
 use super::detail::Detail;
 use super::draft::{Draft, Happening, What};
-use super::growth::LIMIT_DEFAULT;
+use super::growth::limit_default;
 use super::specs::Profile;
 use super::table::{Row, Saved};
 use crate::event::{Event, EventKind};
@@ -246,7 +246,7 @@ impl Engine {
     pub(super) fn change_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolRecord)) {
         let old = self.pools.by_name(name).cloned();
         let mut record =
-            old.clone().unwrap_or_else(|| PoolRecord::new(name.clone(), LIMIT_DEFAULT));
+            old.clone().unwrap_or_else(|| PoolRecord::new(name.clone(), limit_default(name)));
         change(&mut record);
         self.pools.set(name, Some(record));
         self.batch.changed(Undo::Pool(name.clone(), old));

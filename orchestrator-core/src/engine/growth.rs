@@ -17,7 +17,7 @@ use crate::time::Timestamp;
 const AT_ONCE_DEFAULT: u32 = 4;
 /// Permits of any other pool that nobody limited: merges follow one another, and what a plan names
 /// without a limit is taken for a thing that exists once.
-pub(super) const LIMIT_DEFAULT: u32 = 1;
+const LIMIT_DEFAULT: u32 = 1;
 
 impl Engine {
     /// Adds the tasks of a checked plan behind those that are there.
@@ -52,7 +52,7 @@ impl Engine {
     pub(super) fn know_pools<'a>(&mut self, pools: impl IntoIterator<Item = &'a PoolName>) {
         for pool in pools {
             if self.pools.by_name(pool).is_none() {
-                self.change_pool(pool, |record| record.limit = limit_default(pool));
+                self.change_pool(pool, |_| {});
             }
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
 }
 
 /// The limit of a pool that nobody limited.
-fn limit_default(pool: &PoolName) -> u32 {
+pub(super) fn limit_default(pool: &PoolName) -> u32 {
     match pool.as_str() {
         AGENTS | VERIFY | GATES => AT_ONCE_DEFAULT,
         _ => LIMIT_DEFAULT,

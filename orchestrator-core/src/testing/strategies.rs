@@ -210,6 +210,7 @@ pub fn conducts() -> impl Strategy<Value = Conduct> {
         Interruption::Shutdown,
         Interruption::Auth,
         Interruption::Billing,
+        Interruption::Cancelled,
     ];
     let act = prop_oneof![
         8 => Just(Act::Passes),

@@ -288,3 +288,24 @@ fn a_budget_that_starts_nothing_is_a_fault_of_the_plan() {
     let plan = Plan { tasks: vec![spec], ..Plan::default() };
     assert_eq!(plan.check(&|_| false), [PlanFault::NoBudget { task: id("a") }]);
 }
+
+#[test]
+fn a_pool_that_was_bounded_before_anybody_needed_it_has_as_many_permits_as_any_other() {
+    let of = |name: &str, command: fn(PoolName) -> Command| {
+        let mut world = World::new(Plan::default());
+        world.tell(&command(pool(name)));
+        world.tell(&Command::AddPlan { plan: Arc::new(plan(&[("a", &[])])) });
+        let limit = world.engine.pools().find(|known| known.name.as_str() == name);
+        limit.map(|known| known.limit)
+    };
+    let bounded = |pool| {
+        let bounds = PoolBounds { budget: Some(Usd::dollars(90)), in_flight_max: None };
+        Command::BoundPool { pool, bounds }
+    };
+    let closed = |pool| Command::ClosePool { pool, until: Timestamp(9) };
+    for command in [bounded as fn(PoolName) -> Command, closed] {
+        assert_eq!(of("agents", command), Some(4));
+        assert_eq!(of("verify", command), Some(4));
+        assert_eq!(of("integrate", command), Some(1), "merges follow one another");
+    }
+}

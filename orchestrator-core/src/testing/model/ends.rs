@@ -120,7 +120,11 @@ impl Model {
                 }
             }
             Outcome::Interrupted { reason, .. } => {
-                self.interrupted(now, place, *reason, cost, report);
+                let is_stopping = matches!(self.tasks[place].phase, Phase::Stopping { .. });
+                // To give a task up is a person's, whatever its holder says.
+                let is_theirs = *reason == Interruption::Cancelled && !is_stopping;
+                let reason = if is_theirs { Interruption::Shutdown } else { *reason };
+                self.interrupted(now, place, reason, cost, report);
             }
             Outcome::Suspended { .. } => self.suspended(now, place, cost, report),
         }
@@ -321,10 +325,12 @@ impl Model {
     fn is_spent(&self, place: usize) -> bool {
         let (spec, pipeline) = &*self.specs[place];
         let spare = self.run.as_ref().map_or(0, |run| run.rules.dispatches_spare);
-        let stages = u32::try_from(pipeline.stages().len()).unwrap_or(u32::MAX);
+        let stages = pipeline.stages().len() as u64;
         let task = &self.tasks[place];
-        task.dispatches - task.deferrals
-            >= stages * (spec.max_retries + 1) + spare + task.extra.dispatches
+        let most = stages * (u64::from(spec.max_retries) + 1)
+            + u64::from(spare)
+            + u64::from(task.extra.dispatches);
+        u64::from(task.dispatches - task.deferrals) >= most
     }
 
     fn first_stage_failed(&mut self) {
