@@ -6,6 +6,7 @@ use super::kind::Kind;
 use super::reason::Reason;
 use crate::budget::allowance;
 use crate::id::{PoolName, RunId, Seq, TaskId, TaskNo};
+use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::Pipeline;
 use crate::record::{OwnerRecord, ParkReason, PoolRecord, RunRecord, RunState, TaskRecord};
@@ -200,7 +201,8 @@ impl Engine {
     fn short_of(&self, now: Timestamp, run: &RunRecord, number: u32) -> Vec<Reason> {
         let mut reasons = Vec::new();
         let Some(class) = self.class(number) else { return reasons };
-        for (pool, needs) in &class.needs {
+        let needs = self.needs_by_name(class);
+        for (pool, needs) in &needs {
             let name = self.pools.name(*pool);
             let known = self.pools.get(*pool);
             if let Some(until) = known.and_then(|known| known.closed_until).filter(|at| *at > now) {
@@ -222,26 +224,40 @@ impl Engine {
         {
             reasons.push(Reason::KeptFor { task: self.specs.id(other).clone() });
         }
-        reasons.extend(self.unpaid(run, number, class));
+        reasons.extend(self.unpaid(run, number, class.cap, &needs));
         if self.is_held_back(run, class) {
             let tasks = run.pilot.filter(|_| self.is_pilot_full(run));
             reasons.extend(tasks.map(|tasks| Reason::Pilot { tasks }));
-            reasons.extend(self.pressed(class).map(|(pool, in_flight, max)| {
-                let pool = self.pools.name(pool).clone();
-                Reason::BackPressure { pool, in_flight, max }
+            reasons.extend(needs.iter().filter_map(|(pool, _)| {
+                let (in_flight, max) = self.pressed(*pool)?;
+                Some(Reason::BackPressure { pool: self.pools.name(*pool).clone(), in_flight, max })
             }));
         }
         reasons
     }
 
+    /// What a class needs in the order of the pools' names, as their numbers are other ones after a
+    /// restart.
+    fn needs_by_name(&self, class: &Class) -> Vec<(u32, u32)> {
+        let mut needs = class.needs.to_vec();
+        needs.sort_by_key(|(pool, _)| self.pools.name(*pool));
+        needs
+    }
+
     /// The budgets that do not cover the task's stage.
-    fn unpaid(&self, run: &RunRecord, number: u32, class: &Class) -> Vec<Reason> {
-        let (mut reasons, needs) = (Vec::new(), class.cap);
+    fn unpaid(
+        &self,
+        run: &RunRecord,
+        number: u32,
+        needs: Usd,
+        pools: &[(u32, u32)],
+    ) -> Vec<Reason> {
+        let mut reasons = Vec::new();
         if allowance(run.budget, run.spent.plus(run.reserved), needs).is_none() {
             let left = run.budget.unwrap_or_default().minus(run.spent).minus(run.reserved);
             reasons.push(Reason::Budget { needs, left });
         }
-        for (pool, _) in &class.needs {
+        for (pool, _) in pools {
             if let Some(record) = self.pools.get(*pool)
                 && self.allowance_of(*pool, needs).is_none()
             {

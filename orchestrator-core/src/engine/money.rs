@@ -87,7 +87,8 @@ impl Engine {
     /// Whether nothing of this class may be begun as things are: more is under way than is finished, or the
     /// pilot is.
     pub(super) fn is_held_back(&self, run: &RunRecord, class: &Class) -> bool {
-        class.is_fresh && (self.is_pilot_full(run) || self.pressed(class).is_some())
+        let is_pressed = || class.needs.iter().any(|(pool, _)| self.pressed(*pool).is_some());
+        class.is_fresh && (self.is_pilot_full(run) || is_pressed())
     }
 
     /// Whether as many tasks were begun as the pilot has.
@@ -95,14 +96,12 @@ impl Engine {
         run.pilot.is_some_and(|tasks| self.index.begun >= tasks) && !is_on(Mutant::PilotNeverEnds)
     }
 
-    /// A pool that begins nothing of this class, as enough that it began is in flight: the pool, how
-    /// many tasks those are, and how many may be.
-    pub(super) fn pressed(&self, class: &Class) -> Option<(u32, u32, u32)> {
-        class.needs.iter().find_map(|(pool, _)| {
-            let max = self.pools.get(*pool)?.bounds.in_flight_max?;
-            let in_flight = self.index.used(*pool).in_flight;
-            (in_flight >= max).then_some((*pool, in_flight, max))
-        })
+    /// How many tasks that a pool began are in flight, and how many may be, where that is enough for it
+    /// to begin no more.
+    pub(super) fn pressed(&self, pool: u32) -> Option<(u32, u32)> {
+        let max = self.pools.get(pool)?.bounds.in_flight_max?;
+        let in_flight = self.index.used(pool).in_flight;
+        (in_flight >= max).then_some((in_flight, max))
     }
 
     /// Gives a pool these bounds. One that has no budget any more, and gets one again, starts anew.

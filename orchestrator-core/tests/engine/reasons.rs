@@ -1,10 +1,12 @@
 //! Whatever holds a task, `explain` says who moves it on, and when.
 
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
 use orchestrator_core::{
-    AGENTS, Cause, Command, Interruption, Mover, Outcome, Phase, Pipeline, PoolBounds, PoolName,
-    Reason, Scope, StageKind, StageSpec, Timestamp, Usd,
+    AGENTS, Cause, Command, Engine, Interruption, Mover, Outcome, Phase, Pipeline, Plan,
+    PoolBounds, PoolName, Reason, Scope, StageKind, StageSpec, Timestamp, Usd,
 };
 
 use super::world::{World, id, interrupted, owner, plan};
@@ -129,4 +131,32 @@ fn p15_one_that_stands_for_others_hides_none_of_them_where_something_else_keeps_
     let decided = world.engine.decide(now, &name, &claim).unwrap().answer;
     assert_eq!(world.tell(&claim), decided, "who asks beforehand hears the same");
     assert!(matches!(world.phase("behind"), Phase::Leased(_)));
+}
+
+#[test]
+fn p11_p13_every_pool_that_holds_a_task_is_named_in_an_order_that_no_restart_changes() {
+    let pool = |name: &str| PoolName::parse(name).unwrap();
+    let mut plan = plan(&[("a", &[])]);
+    let gpu = (pool("a-gpu"), NonZeroU32::MIN);
+    plan.tasks[0].needs.extend([gpu]);
+    let bounds = PoolBounds { in_flight_max: Some(0), budget: None };
+    // Known in the order of the pipeline, and after a restart by name.
+    plan.pool_bounds.extend([AGENTS, "a-gpu"].map(|name| (pool(name), bounds)));
+    let mut world = World::new(Plan::default());
+    world.tell(&Command::LimitPool { pool: agents(), limit: 0 });
+    world.tell(&Command::AddPlan { plan: Arc::new(plan) });
+    let reasons = |engine: &Engine| engine.explain(Timestamp(0), &id("a"));
+    let told: Vec<String> = reasons(&world.engine)
+        .into_iter()
+        .filter_map(|reason| {
+            if let Reason::BackPressure { pool, .. } = reason {
+                Some(pool.to_string())
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(told, ["a-gpu", "agents"]);
+    let restored = Engine::restore(&world.engine.snapshot().unwrap()).unwrap();
+    assert_eq!(reasons(&restored), reasons(&world.engine));
 }
