@@ -366,16 +366,17 @@ impl Locks {
                 faults.push(format!("path {at} is held {anew:?}, counted {node:?}"));
             }
         }
+        let stand = self.lists.iter().flat_map(|(number, list)| {
+            list.classes.iter().filter_map(|waiting| Some((waiting.stands?.1, *number)))
+        });
+        if stand.collect::<BTreeMap<u32, u32>>() != self.stands_for {
+            faults.push(format!("{:?} stand for lists that do not know", self.stands_for));
+        }
         for (number, list) in &self.lists {
             for waiting in &list.classes {
                 let parked = waiting.heap.entries().map(|(_, (_, task))| task);
                 for task in parked.filter(|task| self.waits_in(*task) != Some(*number)) {
                     faults.push(format!("task {task} is parked at list {number} and not there"));
-                }
-                if let Some((_, task)) = waiting.stands
-                    && self.stands_for.get(&task) != Some(number)
-                {
-                    faults.push(format!("task {task} stands for list {number} and does not know"));
                 }
                 let first = waiting.heap.first();
                 let goes_before = |stands: (u64, u32)| first.is_none_or(|first| stands < first);

@@ -473,3 +473,60 @@ fn what_goes_first_goes_first_also_when_another_waited_for_the_same_scope_before
     world.report(&then, Outcome::Passed);
     assert_eq!(world.claim().unwrap().task, id("best"), "as soon as it is free");
 }
+
+#[test]
+fn what_waits_longer_goes_first_among_equals_also_after_a_restart() {
+    let mut plan = plan(&[("a", &[]), ("b", &[]), ("first", &[])]);
+    plan.tasks[2].priority = 1;
+    plan.pools.insert(PoolName::parse(AGENTS).unwrap(), 1);
+    let mut world = World::new(plan);
+    let first = world.claim().unwrap();
+    assert_eq!(first.task, id("first"));
+    world.report(&first, Outcome::Fatal { error: "no such program".into() });
+    let a = world.claim().unwrap();
+    world.now = 60_000;
+    world.report(&a, interrupted(Interruption::Shutdown));
+    let mut restored = Engine::restore(&world.engine.snapshot().unwrap()).unwrap();
+    assert_eq!(a.task, id("a"));
+    let b = world.claim().unwrap();
+    assert_eq!(b.task, id("b"), "`a` has waited for no time");
+    let (name, claim) = (CommandId::parse("c").unwrap(), Command::Claim { owner: owner(1).id });
+    let granted = restored.submit(Timestamp(60_000), &name, &claim).unwrap();
+    assert_eq!(granted, world.engine.grant(b.number).map(|grant| answer(&grant)).unwrap());
+}
+
+fn answer(grant: &orchestrator_core::Grant) -> Answer {
+    let (task, stage) = (grant.number, grant.stage);
+    Answer::Granted { task, stage, attempt: grant.attempt, token: grant.token }
+}
+
+#[test]
+fn a_restored_engine_has_the_priorities_of_its_plans() {
+    let mut plan = plan(&[("a", &[]), ("b", &[])]);
+    plan.tasks[1].priority = 1;
+    let world = World::new(plan);
+    let mut restored = Engine::restore(&world.engine.snapshot().unwrap()).unwrap();
+    let (name, claim) = (CommandId::parse("c").unwrap(), Command::Claim { owner: owner(1).id });
+    let granted = restored.submit(Timestamp(0), &name, &claim).unwrap();
+    let Answer::Granted { task, .. } = granted else { panic!("{granted:?}") };
+    assert_eq!(restored.name(task), Some(&id("b")));
+}
+
+#[test]
+fn a_workspace_is_that_of_its_lease_however_many_tokens_were_granted_since() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let run = world.claim().unwrap();
+    world.report(&run, Outcome::Passed);
+    let reading = ClockReading { boot_id: "boot".into(), boot_ms: 0, wall: WallTime(0) };
+    world.tell(&Command::OpenDriver {
+        owner: owner(1),
+        reading,
+        ttl: Duration::from_secs(60),
+        token_floor: FencingToken(1 << 40),
+        ended: Some(owner(1).id),
+    });
+    let verify = world.claim().unwrap();
+    assert_eq!((verify.stage, verify.workspace), (1, Some(run.token)));
+    let restored = Engine::restore(&world.engine.snapshot().unwrap()).unwrap();
+    assert_eq!(restored.grant(verify.number), Some(verify));
+}

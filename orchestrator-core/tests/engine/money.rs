@@ -309,3 +309,19 @@ fn a_pool_that_was_bounded_before_anybody_needed_it_has_as_many_permits_as_any_o
         assert_eq!(of("integrate", command), Some(1), "merges follow one another");
     }
 }
+
+#[test]
+fn p10_what_becomes_known_late_can_use_up_the_budget_of_a_task_that_waits() {
+    let mut plan = plan(&[("a", &[])]);
+    plan.tasks[0].budget = Some(Usd::dollars(20));
+    let mut world = World::new(plan);
+    let grant = world.claim().unwrap();
+    world.open(1, Some(crate::world::owner(1).id));
+    world.tell(&Command::Stopped { task: grant.number, token: grant.token });
+    assert_eq!(world.engine.explain(Timestamp(0), &id("a")), [Reason::Ready]);
+    let cost = Cost::Known(Usd::dollars(20));
+    world.report_with(&grant, Outcome::Passed, |report| report.cost = cost);
+    assert_eq!(world.claim(), None);
+    world.tell(&Command::Tick);
+    assert_eq!(world.cause("a"), Some(Cause::BudgetUsed));
+}

@@ -1,5 +1,6 @@
 //! What a claim may take, and what a run comes to.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use super::{Given, Model};
@@ -155,10 +156,11 @@ impl Model {
         self.note_passed_over(place, had_scope);
     }
 
-    /// Later stages first, then priority, then what the policy says.
-    fn order(&self, place: usize) -> (u8, i32, u64) {
+    /// Later stages first, then priority, then what the policy says, then age in steps of 1,024 ms.
+    fn order(&self, place: usize) -> (u8, i32, u64, Reverse<u64>) {
         let rank = self.ranks.get(place).copied().unwrap_or(0);
-        (self.tasks[place].stage, self.specs[place].0.priority, rank)
+        let TaskRecord { stage, since, .. } = &self.tasks[place];
+        (*stage, self.specs[place].0.priority, rank, Reverse(since.0 / 1_024))
     }
 
     /// The tasks that a claim may take.
