@@ -17,7 +17,7 @@ use crate::port::{Commit, CommitError, Host, Store};
 use crate::time::{Timestamp, WallTime};
 
 /// How often a commit is tried again while the store cannot take it.
-const TRIES_MAX: u32 = 40;
+pub(super) const TRIES_MAX: u32 = 40;
 /// The first wait between tries; it doubles up to [`WAIT_MAX`].
 const WAIT_MIN: Duration = Duration::from_millis(20);
 /// The longest wait between tries: with [`TRIES_MAX`] they go on for over a minute.
@@ -208,7 +208,8 @@ fn numbered(commit: Commit) -> Vec<StoredEvent> {
     places.zip(commit.events).map(|(seq, event)| StoredEvent { seq, event }).collect()
 }
 
-fn wait(tries: u32) -> Duration {
+/// How long is waited after so many tries.
+pub(super) fn wait(tries: u32) -> Duration {
     WAIT_MIN.saturating_mul(1 << tries.min(10)).min(WAIT_MAX)
 }
 

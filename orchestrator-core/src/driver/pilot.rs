@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use tracing::info;
+use tracing::{info, warn};
 
-use super::ledger::Ledger;
+use super::ledger::{Ledger, TRIES_MAX, wait};
 use super::{Orchestrator, RunError, log, opening};
 use crate::engine::Engine;
 use crate::forecast::{Assumptions, Projection};
@@ -64,8 +64,18 @@ impl Ledger {
     /// Whether the run, whose pilot is through, goes on by itself: by what word.
     pub(super) async fn goes_on(&self, rule: &PilotRule) -> Result<Option<String>, RunError> {
         let (engine, now) = (&self.engine, self.now());
-        let assumed = rule.assumed.clone();
-        let known = projection((engine, now), &*self.store, engine.id(), assumed).await?;
+        let mut tries = 0;
+        let known = loop {
+            let assumed = rule.assumed.clone();
+            match projection((engine, now), &*self.store, engine.id(), assumed).await {
+                Err(RunError::Store(err)) if tries < TRIES_MAX => {
+                    tries += 1;
+                    warn!(error = %err, tries, "what the pilot came to could not be read");
+                    tokio::time::sleep(wait(tries)).await;
+                }
+                known => break known?,
+            }
+        };
         let Some(known) = known else { return Ok(None) };
         let goes_on = rule.goes_on(&known);
         info!(forecast = %known.forecast, goes_on, "the pilot is through");

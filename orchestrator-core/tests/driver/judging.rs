@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use orchestrator_core::port::Store;
+use orchestrator_core::testing::{Fault, FaultStore};
 use orchestrator_core::{
     AGENTS, Adaptive, Assumptions, Capacity, CapacitySource, DriverConfig, EventKind, Interruption,
-    Orchestrator, ParkReason, PilotRule, PoolName, RunEnd, SharedCapacity, Sign, StageEnd,
-    StageKind, Timestamp, Usd,
+    MemoryStore, Orchestrator, ParkReason, PilotRule, PoolName, RunEnd, SharedCapacity, Sign,
+    StageEnd, StageKind, Timestamp, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -153,5 +155,29 @@ async fn p15_a_run_goes_on_after_its_pilot_by_itself_when_the_rest_keeps_within_
         let resumed = |kind: &EventKind| matches!(kind, EventKind::Resumed { actor } if actor.starts_with("the pilot: "));
         let goes_on = world.recorder.events().iter().any(|one| resumed(&one.event.kind));
         assert_eq!(goes_on, expected == RunEnd::Completed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_once_ends_no_run_that_has_a_pilot_wherever_it_fails() {
+    for call in 0.. {
+        let inner = Arc::new(MemoryStore::default());
+        let store = Arc::new(FaultStore::scripted(inner, [(call, Fault::Lost)]));
+        let kept: Arc<dyn Store> = Arc::<FaultStore<MemoryStore>>::clone(&store);
+        let world = World { store: kept, ..World::new(|_| StageEnd::passed()) };
+        let orchestrator = world.configured(|config| {
+            let cost_max = Some(Usd::dollars(20));
+            config.pilot = Some(PilotRule { cost_max, ..PilotRule::new(1) });
+        });
+        let edges: [(&str, &[&str]); 2] = [("a", &[]), ("b", &[])];
+        let ended = orchestrator.drive(Some(plan(&edges)), CancellationToken::new()).await;
+        let is_granted = |kind: &EventKind| matches!(kind, EventKind::Granted { .. });
+        // Before that nothing has begun, and whoever starts it is told.
+        if world.recorder.events().iter().any(|one| is_granted(&one.event.kind)) {
+            assert_eq!(ended.unwrap(), RunEnd::Completed, "call {call}");
+        }
+        if store.calls() <= call {
+            return;
+        }
     }
 }
