@@ -13,7 +13,8 @@ const FILES_BESIDE: u64 = 128;
 /// This process may not have enough files open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{programs} programs at once need {needed} open files, and this process may have {allowed}: raise it with `ulimit -Hn {needed}` as root (or `LimitNOFILE=` of the service), or run at most {fitting} at once"
+    "{programs} programs at once need {needed} open files, and this process may have {allowed}: raise it with `ulimit -Hn {needed}` as root (or `LimitNOFILE=` of the service){}",
+    if *.fitting > 0 { format!(", or run at most {} at once", .fitting) } else { String::new() }
 )]
 pub struct TooFewFiles {
     /// How many programs are to run at once.
@@ -78,6 +79,8 @@ mod tests {
         let err = enough(1_024, 1_000).unwrap_err();
         assert_eq!((err.needed, err.fitting), (3_128, 298));
         assert!(err.to_string().contains("ulimit -Hn 3128"), "{err}");
-        assert_eq!(enough(0, 1).unwrap_err().fitting, 0);
+        assert!(err.to_string().ends_with(", or run at most 298 at once"), "{err}");
+        let err = enough(0, 1).unwrap_err();
+        assert!(err.fitting == 0 && err.to_string().ends_with("of the service)"), "{err}");
     }
 }
