@@ -29,7 +29,8 @@ pub(crate) async fn tell(
     write_whole(&place.join("report.json"), report.to_json().as_bytes())?;
     let branch = pipeline.git.integration_branch();
     let answer = format!(
-        "in a document that every agent gets (`DECISIONS.md`), committed on the branch `{}`",
+        "in a document that every agent gets (`DECISIONS.md`), committed on the branch `{}` (check \
+         another one out after that)",
         harmless(branch, 200)
     );
     let command = |task: &orchestrator_core::TaskId, remedy| {

@@ -45,7 +45,12 @@ impl BranchNames {
             return Err(GitError::BranchName { branch: integration });
         }
         if integration == target {
-            return Err(GitError::BranchIsTarget { branch: integration });
+            // The run's own branch is the target only where a person looks at it.
+            let own = config.integration.is_none() && config.target.is_none();
+            return Err(match git.checkout.clone().filter(|_| own) {
+                Some(worktree) => GitError::BranchCheckedOut { branch: integration, worktree },
+                None => GitError::BranchIsTarget { branch: integration },
+            });
         }
         Ok(Self { target, integration: format!("refs/heads/{integration}") })
     }

@@ -70,6 +70,15 @@ async fn a_branch_to_merge_into_must_be_free() {
         config
     };
     assert!(matches!(error(with("main")).await, GitError::BranchIsTarget { .. }));
+    // Where somebody committed an answer, say, and left it checked out.
+    let own = World::config(&repo, dir.path());
+    let name = format!("orchestrator/{}", own.run.slug());
+    git(&repo, ["checkout", "-q", "-b", &name]);
+    let err = error(own).await;
+    assert!(matches!(&err, GitError::BranchCheckedOut { .. }), "{err}");
+    assert!(err.to_string().contains("switch that checkout to another branch"), "{err}");
+    git(&repo, ["checkout", "-q", "main"]);
+    git(&repo, ["branch", "-qD", &name]);
     for bad in ["-x", "a..b", "a b", "x.lock", "HEAD", "@"] {
         assert!(matches!(error(with(bad)).await, GitError::BranchName { .. }), "{bad}");
     }
