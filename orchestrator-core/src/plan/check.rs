@@ -40,14 +40,9 @@ pub(crate) fn check(
     known: &dyn Fn(&TaskId) -> Option<u32>,
     also: &mut dyn FnMut(&[TaskSpec]),
 ) -> (Links, Vec<(Place, PlanFault)>) {
-    let built_in = Pipeline::default();
-    let default = plan.default_pipeline().unwrap_or(&built_in);
-    let mut stages = Stages { plan, default, at: 0, faults: Vec::new() };
-    let links = Links::new(plan, hasher, known, &mut |tasks| {
-        tasks.iter().for_each(|spec| stages.check(spec));
-        also(tasks);
-    });
-    let mut check = Check { plan, known, links, faults: stages.faults };
+    let look_up = |also: &mut dyn FnMut(&[TaskSpec])| Links::new(plan, hasher, known, also);
+    let (links, faults) = with_stages(plan, also, look_up);
+    let mut check = Check { plan, known, links, faults };
     if !check.links.are_sound() {
         check.names();
         check.dependencies();
@@ -60,6 +55,32 @@ pub(crate) fn check(
 /// All faults of the plan with their places, ordered by those.
 pub(crate) fn faults(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> Vec<(Place, PlanFault)> {
     check(plan, &RandomState::new(), &|id| known(id).then_some(0), &mut |_| {}).1
+}
+
+/// Whether there is no fault in the plan.
+pub(crate) fn is_sound(plan: &Plan, known: &dyn Fn(&TaskId) -> bool) -> bool {
+    let known = |id: &TaskId| known(id).then_some(0);
+    let look_up = |also: &mut dyn FnMut(&[TaskSpec])| {
+        Links::are_sound_of(plan, &RandomState::new(), &known, also)
+    };
+    let (is_sound, faults) = with_stages(plan, &mut |_| {}, look_up);
+    is_sound && faults.is_empty()
+}
+
+/// Looks up the names of the plan; what is wrong with the stages of its tasks is found on the way.
+fn with_stages<T>(
+    plan: &Plan,
+    also: &mut dyn FnMut(&[TaskSpec]),
+    look_up: impl FnOnce(&mut dyn FnMut(&[TaskSpec])) -> T,
+) -> (T, Vec<(Place, PlanFault)>) {
+    let built_in = Pipeline::default();
+    let default = plan.default_pipeline().unwrap_or(&built_in);
+    let mut stages = Stages { plan, default, at: 0, faults: Vec::new() };
+    let found = look_up(&mut |tasks| {
+        tasks.iter().for_each(|spec| stages.check(spec));
+        also(tasks);
+    });
+    (found, stages.faults)
 }
 
 /// Dependencies up to which each is held against those before it.

@@ -7,7 +7,7 @@ use crate::id::{InvalidId, TaskId};
 use crate::pipeline::InvalidPipeline;
 use crate::scope::InvalidScope;
 
-/// Longest text of a plan, in bytes; the defaults count once for each task.
+/// Longest text of a plan, in bytes; the texts of the defaults count once for each task.
 ///
 /// With the other limits it keeps the memory that reading takes under a gigabyte.
 pub const PLAN_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -27,6 +27,8 @@ pub(crate) struct Links {
     following: Following,
     sorted: Vec<u32>,
     kinds: Kinds,
+    /// Whether every dependency on a task of the plan stands before what names it.
+    goes_back: bool,
     is_sound: bool,
 }
 
@@ -56,6 +58,34 @@ impl Links {
         known: &dyn Fn(&TaskId) -> Option<u32>,
         also: &mut dyn FnMut(&[TaskSpec]),
     ) -> Self {
+        let mut links = Self::named(plan, hasher, known, also);
+        links.put_in_order();
+        links
+    }
+
+    /// Whether each name of a plan is there once, each dependency exists and is named once, and none
+    /// goes in a circle.
+    pub(crate) fn are_sound_of(
+        plan: &Plan,
+        hasher: &RandomState,
+        known: &dyn Fn(&TaskId) -> Option<u32>,
+        also: &mut dyn FnMut(&[TaskSpec]),
+    ) -> bool {
+        let mut links = Self::named(plan, hasher, known, also);
+        // What only goes back goes in no circle.
+        if links.is_sound && !links.goes_back {
+            links.put_in_order();
+        }
+        links.is_sound
+    }
+
+    /// Looks up the names, and leaves the order open.
+    fn named(
+        plan: &Plan,
+        hasher: &RandomState,
+        known: &dyn Fn(&TaskId) -> Option<u32>,
+        also: &mut dyn FnMut(&[TaskSpec]),
+    ) -> Self {
         let tasks = &plan.tasks;
         let mut links = Self {
             places: HashTable::with_capacity(tasks.len()),
@@ -66,6 +96,7 @@ impl Links {
             following: Following::default(),
             sorted: Vec::new(),
             kinds: Kinds::default(),
+            goes_back: true,
             is_sound: true,
         };
         let mut seen = Seen {
@@ -84,10 +115,14 @@ impl Links {
         links.name(tasks, &hashes);
         links.find_far(tasks, &far, known);
         links.is_sound &= !links.is_any_named_twice();
-        links.following = Following::new(&links.begins, &links.inside);
-        let reached = links.sort();
-        links.is_sound &= reached == tasks.len();
         links
+    }
+
+    /// Finds an order in which each task comes after those that it depends on.
+    fn put_in_order(&mut self) {
+        self.following = Following::new(&self.begins, &self.inside);
+        let reached = self.sort();
+        self.is_sound &= reached == self.sorted.len();
     }
 
     /// Looks at a part of the tasks, of which the first has this place: finds the dependencies that
@@ -145,6 +180,7 @@ impl Links {
             let entry = *at - self.begins[*place as usize];
             let dependency = &tasks[*place as usize].depends_on[entry as usize];
             if let Some(from) = self.place(tasks, dependency) {
+                self.goes_back &= from < *place;
                 self.inside[*at as usize] = from;
                 continue;
             }
@@ -338,6 +374,7 @@ fn number(count: usize) -> u32 {
 mod tests {
     use super::*;
 
+    /// The links of these tasks; whether they are sound is the same where nobody asks for the order.
     fn links(tasks: &[(&str, &[&str])], known: &[&str]) -> Links {
         let id = |name: &str| TaskId::parse(name).unwrap();
         let tasks = tasks.iter().map(|(name, depends_on)| TaskSpec {
@@ -346,12 +383,11 @@ mod tests {
         });
         let plan = Plan { tasks: tasks.collect(), ..Plan::default() };
         let number = |id: &TaskId| known.iter().zip(0..).find(|(name, _)| id.as_str() == **name);
-        Links::new(
-            &plan,
-            &RandomState::new(),
-            &|id| number(id).map(|(_, number)| number),
-            &mut |_| {},
-        )
+        let (hasher, known) = (RandomState::new(), |id: &TaskId| Some(number(id)?.1));
+        let links = Links::new(&plan, &hasher, &known, &mut |_| {});
+        let are_sound = Links::are_sound_of(&plan, &hasher, &known, &mut |_| {});
+        assert_eq!(are_sound, links.are_sound());
+        links
     }
 
     #[test]

@@ -1,20 +1,21 @@
 //! Reads a plan's text: JSON with comments and trailing commas, all faults at once.
 
 mod pipeline;
+mod plain;
 mod span;
 mod task;
 mod text;
+mod tree;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jsonc_parser::ast::{Array, Object, Value};
-use jsonc_parser::common::Ranged as _;
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::{CollectOptions, ParseOptions};
 
 use self::task::{Draft, Places};
 use self::text::Locator;
+use self::tree::{Content, Field, Object, Value};
 use self::value::{Found, Reader};
 use super::Plan;
 use super::check::{self, Part};
@@ -22,7 +23,9 @@ use super::error::{PLAN_BYTES_MAX, PLAN_VALUES_MAX, PlanError, PlanErrors, TaskR
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::record::PoolBounds;
 
-const FIELDS: &[&str] = &["tasks", "defaults", "estimates", "pools", "pipelines", "budget"];
+/// The field of a plan that has its tasks, if the plan is no list of them.
+const TASKS: &str = "tasks";
+const FIELDS: &[&str] = &[TASKS, "defaults", "estimates", "pools", "pipelines", "budget"];
 const POOL_FIELDS: &[&str] = &["limit", "budget", "in_flight_max"];
 const PERMITS: &str = "a whole number from 0 to 4294967295";
 
@@ -103,9 +106,8 @@ impl Plan {
     /// As [`parse`](Self::parse).
     pub fn parse_with(text: &str, known: &dyn Fn(&TaskId) -> bool) -> Result<Self, PlanErrors> {
         let text = text::without_mark(text);
-        let mut reader = Reader::default();
-        let plan = reader.document(text, known);
-        if reader.found.is_empty() { Ok(plan) } else { Err(located(text, reader)) }
+        // Most of long texts is written by programs, and nothing is wrong with it.
+        quickly(text, known).map_or_else(|| carefully(text, known), Ok)
     }
 
     /// Reads a plan from the bytes of a file; see [`parse`](Self::parse).
@@ -125,6 +127,29 @@ impl Plan {
             }
         }
     }
+}
+
+/// Reads a plan that is plain JSON and has no fault; `None` for any other text.
+fn quickly(text: &str, known: &dyn Fn(&TaskId) -> bool) -> Option<Plan> {
+    let Reading { plan, .. } = plain::read(text)?;
+    check::is_sound(&plan, known).then_some(plan)
+}
+
+/// Reads any text, and says where what is wrong.
+fn carefully(text: &str, known: &dyn Fn(&TaskId) -> bool) -> Result<Plan, PlanErrors> {
+    let mut reader = Reader::default();
+    let plan = reader.document(text, known);
+    if reader.found.is_empty() { Ok(plan) } else { Err(located(text, reader)) }
+}
+
+/// A plan as far as it could be read.
+#[derive(Default)]
+struct Reading {
+    plan: Plan,
+    /// Where the parts of the tasks stand.
+    places: Vec<Places>,
+    /// The names of pipelines that could not be read.
+    broken: BTreeSet<String>,
 }
 
 /// The faults in the order of the text, with positions instead of offsets.
@@ -147,26 +172,52 @@ impl Reader {
         }
         let parsed = jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &options());
         match parsed.map(|parsed| parsed.value) {
-            Ok(Some(Value::Array(tasks))) => {
-                let defaults = Draft::default();
-                let drafts = self.tasks(&tasks, &defaults);
-                self.checked(Plan::default(), drafts, known, &BTreeSet::new())
+            Ok(Some(value)) => {
+                let reading = self.read(&value.into());
+                self.judge(&reading, known);
+                reading.plan
             }
-            Ok(Some(Value::Object(object))) => self.plan(&object, text, known),
-            Ok(None) => self.nothing(0),
-            Ok(Some(
-                value @ (Value::StringLit(_)
-                | Value::NumberLit(_)
-                | Value::BooleanLit(_)
-                | Value::NullKeyword(_)),
-            )) => self.nothing(value.start()),
+            Ok(None) => {
+                self.fault(0, TextFault::Empty);
+                Plan::default()
+            }
             Err(err) => self.syntax(&err),
         }
     }
 
-    fn nothing(&mut self, offset: usize) -> Plan {
-        self.fault(offset, TextFault::Empty);
-        Plan::default()
+    fn read(&mut self, value: &Value<'_>) -> Reading {
+        let tasks = match value.as_object() {
+            Some(object) => object.field(TASKS).and_then(|field| field.value.as_list()),
+            None => value.as_list(),
+        };
+        let tasks = tasks.unwrap_or_default();
+        let (mut reading, defaults) = self.head(value, tasks.len());
+        for (at, value) in tasks.iter().enumerate() {
+            let Some(Draft { spec, places }) = self.task(at + 1, value, &defaults) else {
+                continue;
+            };
+            reading.plan.tasks.push(spec);
+            reading.places.push(places);
+        }
+        self.task = None;
+        reading
+    }
+
+    /// Reads all but the tasks, of which there are so many; gives their defaults too.
+    fn head(&mut self, value: &Value<'_>, tasks: usize) -> (Reading, Draft) {
+        let mut reading = Reading::default();
+        let defaults = match &value.content {
+            Content::List(_) => Draft::default(),
+            Content::Object(fields) => {
+                let object = Object { start: value.start, end: value.end, fields };
+                self.plan(&mut reading, object, tasks)
+            }
+            Content::Text(_) | Content::Number(_) | Content::Truth(_) | Content::Null => {
+                self.fault(value.start, TextFault::Empty);
+                Draft::default()
+            }
+        };
+        (reading, defaults)
     }
 
     fn syntax(&mut self, err: &ParseError) -> Plan {
@@ -179,13 +230,13 @@ impl Reader {
         Plan::default()
     }
 
-    fn plan(&mut self, object: &Object<'_>, text: &str, known: &dyn Fn(&TaskId) -> bool) -> Plan {
-        let mut plan = Plan::default();
-        let mut broken = BTreeSet::new();
+    /// An object that is a plan; gives the defaults.
+    fn plan(&mut self, reading: &mut Reading, object: Object<'_>, tasks: usize) -> Draft {
         let fields: BTreeMap<&str, &Value<'_>> = self.fields(object, FIELDS).into_iter().collect();
-        let defaults = self.defaults_of(&fields, text);
+        let defaults = self.defaults_of(&fields, tasks);
         if let Some(value) = fields.get("budget") {
-            plan.budget = self.optional(value, |reader, value| reader.dollars("budget", value));
+            let dollars = |reader: &mut Self, value: &Value<'_>| reader.dollars("budget", value);
+            reading.plan.budget = self.optional(value, dollars);
         }
         if let Some(object) =
             fields.get("estimates").and_then(|value| self.object("estimates", value))
@@ -193,76 +244,53 @@ impl Reader {
             self.estimates(object);
         }
         if let Some(object) = fields.get("pools").and_then(|value| self.object("pools", value)) {
-            self.pools(&mut plan, object);
+            self.pools(&mut reading.plan, object);
         }
         if let Some(object) =
             fields.get("pipelines").and_then(|value| self.object("pipelines", value))
         {
-            self.pipelines(&mut plan, &mut broken, object);
+            self.pipelines(reading, object);
         }
-        let drafts = match fields.get("tasks") {
-            Some(value) => self.list("tasks", value).map(|tasks| self.tasks(tasks, &defaults)),
-            None => {
-                self.fault(object.start(), TextFault::MissingField { field: "tasks" });
-                None
-            }
-        };
-        self.checked(plan, drafts.unwrap_or_default(), known, &broken)
+        match fields.get(TASKS) {
+            Some(value) => drop(self.list(TASKS, value)),
+            None => self.fault(object.start, TextFault::MissingField { field: TASKS }),
+        }
+        defaults
     }
 
     /// The defaults, unless they would be too much with as many tasks as there are.
-    fn defaults_of(&mut self, fields: &BTreeMap<&str, &Value<'_>>, text: &str) -> Draft {
+    fn defaults_of(&mut self, fields: &BTreeMap<&str, &Value<'_>>, tasks: usize) -> Draft {
         let mut defaults = Draft::default();
         let Some(value) = fields.get("defaults") else { return defaults };
-        let tasks = fields.get("tasks").and_then(|value| value.as_array());
-        let tasks = tasks.map_or(0, |tasks| tasks.elements.len());
-        let fits = |object: &Object<'_>| {
-            let values = text::scan(object.text(text)).unwrap_or(PLAN_VALUES_MAX);
+        let fits = || {
+            let (values, bytes) = value.size();
             values.saturating_mul(tasks) <= PLAN_VALUES_MAX
-                && object.width().saturating_mul(tasks) <= PLAN_BYTES_MAX
+                && bytes.saturating_mul(tasks) <= PLAN_BYTES_MAX
         };
         match self.object("defaults", value) {
-            Some(object) if fits(object) => self.defaults(&mut defaults, object),
+            Some(object) if fits() => self.defaults(&mut defaults, object),
             Some(_) => {
                 defaults.places.break_all();
-                self.fault(value.start(), TextFault::DefaultsTooLarge { tasks });
+                self.fault(value.start, TextFault::DefaultsTooLarge { tasks });
             }
             None => defaults.places.break_all(),
         }
         defaults
     }
 
-    fn tasks(&mut self, list: &Array<'_>, defaults: &Draft) -> Vec<Draft> {
-        let mut drafts = Vec::with_capacity(list.elements.len());
-        for (at, value) in list.elements.iter().enumerate() {
-            drafts.extend(self.task(at + 1, value, defaults));
-        }
-        self.task = None;
-        drafts
-    }
-
-    fn estimates(&mut self, object: &Object<'_>) {
-        for property in self.once(object) {
-            let role = property.name.as_str();
-            let span = self.span(role, &property.value);
-            self.estimates.extend(span.map(|span| (role.to_owned(), span)));
+    fn estimates(&mut self, object: Object<'_>) {
+        for Field { name, value, .. } in self.once(object) {
+            let span = self.span(name, value);
+            self.estimates.extend(span.map(|span| (name.to_string(), span)));
         }
     }
 
-    fn pools(&mut self, plan: &mut Plan, object: &Object<'_>) {
-        for property in self.once(object) {
-            let name = property.name.as_str();
-            let pool = self.taken(property.start(), PoolName::parse(name));
-            let (limit, bounds) = match &property.value {
-                Value::Object(object) => self.pool(object),
-                Value::StringLit(_)
-                | Value::NumberLit(_)
-                | Value::BooleanLit(_)
-                | Value::Array(_)
-                | Value::NullKeyword(_) => {
-                    let limit = self.whole(name, &property.value, 0..=u32::MAX, PERMITS);
-                    (limit, PoolBounds::default())
-                }
+    fn pools(&mut self, plan: &mut Plan, object: Object<'_>) {
+        for Field { start, name, value } in self.once(object) {
+            let pool = self.taken(*start, PoolName::parse(name));
+            let (limit, bounds) = match value.as_object() {
+                Some(object) => self.pool(object),
+                None => (self.whole(name, value, 0..=u32::MAX, PERMITS), PoolBounds::default()),
             };
             let Some(pool) = pool else { continue };
             if bounds != PoolBounds::default() {
@@ -272,7 +300,7 @@ impl Reader {
         }
     }
 
-    fn pool(&mut self, object: &Object<'_>) -> (Option<u32>, PoolBounds) {
+    fn pool(&mut self, object: Object<'_>) -> (Option<u32>, PoolBounds) {
         let (mut limit, mut bounds) = (None, PoolBounds::default());
         for (field, value) in self.fields(object, POOL_FIELDS) {
             let whole = |reader: &mut Self, value: &Value<'_>| {
@@ -292,32 +320,25 @@ impl Reader {
         (limit, bounds)
     }
 
-    fn pipelines(&mut self, plan: &mut Plan, broken: &mut BTreeSet<String>, object: &Object<'_>) {
-        for property in self.once(object) {
-            let text = property.name.as_str();
-            let name = self.taken(property.start(), PipelineName::parse(text));
-            let pipeline = self.pipeline(text, &property.value);
-            match (name, pipeline) {
-                (Some(name), Some(pipeline)) => drop(plan.pipelines.insert(name, pipeline)),
-                (_, None) => drop(broken.insert(text.to_owned())),
+    fn pipelines(&mut self, reading: &mut Reading, object: Object<'_>) {
+        for Field { start, name, value } in self.once(object) {
+            let known = self.taken(*start, PipelineName::parse(name));
+            match (known, self.pipeline(name, value)) {
+                (Some(name), Some(pipeline)) => {
+                    drop(reading.plan.pipelines.insert(name, pipeline));
+                }
+                (_, None) => drop(reading.broken.insert(name.to_string())),
                 (None, Some(_)) => {}
             }
         }
     }
 
-    /// The whole plan, with what the check says of it; what only follows from a fault that was told
-    /// already is left out, and what comes from the defaults is told once.
-    fn checked(
-        &mut self,
-        mut plan: Plan,
-        drafts: Vec<Draft>,
-        known: &dyn Fn(&TaskId) -> bool,
-        broken: &BTreeSet<String>,
-    ) -> Plan {
-        let places: Vec<Places>;
-        (plan.tasks, places) = drafts.into_iter().map(|draft| (draft.spec, draft.places)).unzip();
+    /// What the check says of the whole plan; what only follows from a fault that was told already is
+    /// left out, and what comes from the defaults is told once.
+    fn judge(&mut self, reading: &Reading, known: &dyn Fn(&TaskId) -> bool) {
+        let Reading { plan, places, broken } = reading;
         let mut told = BTreeSet::new();
-        for (place, fault) in check::faults(&plan, known) {
+        for (place, fault) in check::faults(plan, known) {
             let (Some(places), Some(spec)) = (places.get(place.task), plan.tasks.get(place.task))
             else {
                 continue;
@@ -331,7 +352,6 @@ impl Reader {
                 self.fault(offset, TextFault::Plan(fault));
             }
         }
-        plan
     }
 }
 

@@ -1,8 +1,6 @@
 //! Reads the pipelines of a plan.
 
-use jsonc_parser::ast::{Array, Object, Value};
-use jsonc_parser::common::Ranged as _;
-
+use super::tree::{Object, Value};
 use super::value::Reader;
 use crate::id::{PoolName, StageName};
 use crate::pipeline::{Pipeline, StageKind, StageSpec};
@@ -16,26 +14,22 @@ const ROUNDS: &str = "a whole number from 0 to 1000";
 impl Reader {
     /// The pipeline of this name; `None` when something is wrong with it.
     pub(super) fn pipeline(&mut self, name: &str, value: &Value<'_>) -> Option<Pipeline> {
-        let list: &Array<'_> = self.list(name, value)?;
+        let list = self.list(name, value)?;
         let stages: Vec<Option<StageSpec>> =
-            list.elements.iter().map(|element| self.stage(element)).collect();
+            list.iter().map(|element| self.stage(element)).collect();
         let stages: Option<Vec<StageSpec>> = stages.into_iter().collect();
         Pipeline::new(stages?)
             .map_err(|why| {
                 let fault = TextFault::Pipeline { pipeline: name.to_owned(), why };
-                self.fault(value.start(), fault);
+                self.fault(value.start, fault);
             })
             .ok()
     }
 
     fn stage(&mut self, value: &Value<'_>) -> Option<StageSpec> {
-        match value {
-            Value::Object(object) => self.stage_object(object),
-            Value::StringLit(_)
-            | Value::NumberLit(_)
-            | Value::BooleanLit(_)
-            | Value::Array(_)
-            | Value::NullKeyword(_) => self.stage_kind("stage", value).map(StageSpec::of),
+        match value.as_object() {
+            Some(object) => self.stage_object(object),
+            None => self.stage_kind("stage", value).map(StageSpec::of),
         }
     }
 
@@ -48,11 +42,11 @@ impl Reader {
         kind
     }
 
-    fn stage_object(&mut self, object: &Object<'_>) -> Option<StageSpec> {
+    fn stage_object(&mut self, object: Object<'_>) -> Option<StageSpec> {
         let faults = self.found.len() + self.more;
         let fields = self.fields(object, FIELDS);
         let Some((_, kind)) = fields.iter().find(|(field, _)| *field == "kind") else {
-            self.fault(object.start(), TextFault::MissingField { field: "kind" });
+            self.fault(object.start, TextFault::MissingField { field: "kind" });
             return None;
         };
         let mut stage = self.stage_kind("kind", kind).map(StageSpec::of);

@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jsonc_parser::ast::{Object, Value};
-use jsonc_parser::common::Ranged as _;
-
+use super::tree::{Content, Field, Object, Value};
 use super::value::Reader;
 use crate::id::{PipelineName, PoolName, TaskId};
 use crate::plan::check::Part;
@@ -12,7 +10,7 @@ use crate::plan::error::{TaskRef, TextFault};
 use crate::scope::Scope;
 use crate::task::{TaskSpec, VerifyCommand};
 
-const FIELDS: &[&str] = &[
+pub(super) const FIELDS: &[&str] = &[
     "id",
     "depends_on",
     "role",
@@ -60,6 +58,13 @@ impl Default for Draft {
 }
 
 impl Places {
+    /// Notes where a part stands, if that is known.
+    fn put(&mut self, part: Part, value: &Value<'_>) {
+        if value.end > 0 {
+            self.parts.insert(part, value.start);
+        }
+    }
+
     /// Where the part stands; `None` when it could not be read.
     pub(super) fn of(&self, part: &Part) -> Option<usize> {
         let field = match part {
@@ -88,10 +93,10 @@ impl Places {
 
 impl Reader {
     /// The defaults of the tasks.
-    pub(super) fn defaults(&mut self, draft: &mut Draft, object: &Object<'_>) {
+    pub(super) fn defaults(&mut self, draft: &mut Draft, object: Object<'_>) {
         for (field, value) in self.fields(object, FIELDS) {
             if matches!(field, "id" | "depends_on") {
-                self.fault(value.start(), TextFault::NoDefault { field });
+                self.fault(value.start, TextFault::NoDefault { field });
             } else {
                 self.field(draft, field, value);
             }
@@ -107,56 +112,58 @@ impl Reader {
     ) -> Option<Draft> {
         self.task = Some(TaskRef::Nth(number));
         let object = self.object("task", value)?;
-        let id = object.properties.iter().find(|property| property.name.as_str() == "id");
-        let id = match id {
-            Some(property) => self.id("id", &property.value, TaskId::parse),
+        let id = match object.field("id") {
+            Some(field) => self.id("id", &field.value, TaskId::parse),
             None => {
-                self.fault(object.start(), TextFault::MissingField { field: "id" });
+                self.fault(object.start, TextFault::MissingField { field: "id" });
                 None
             }
         };
         let mut draft = defaults.clone();
-        draft.places.range = object.start()..object.end();
+        draft.places.range = object.start..object.end;
         if let Some(id) = &id {
             self.task = Some(TaskRef::Id(id.clone()));
             draft.spec.id = id.clone();
         }
         for (field, value) in self.fields(object, FIELDS) {
             if field == "id" {
-                draft.places.parts.insert(Part::Id, value.start());
+                draft.places.put(Part::Id, value);
             } else {
                 self.field(&mut draft, field, value);
             }
         }
-        // What is known of its role is nearer to it than what holds for all.
-        let is_own = object.properties.iter().any(|property| property.name.as_str() == "estimate");
-        if let Some(estimate) = self.estimates.get(&draft.spec.role).filter(|_| !is_own) {
-            draft.spec.estimate = Some(*estimate);
-        }
+        self.estimate_by_role(&mut draft.spec, object.field("estimate").is_some());
         id.map(|_| draft)
     }
 
+    /// What is known of a task's role is nearer to it than what holds for all.
+    pub(super) fn estimate_by_role(&self, spec: &mut TaskSpec, has_own: bool) {
+        if let Some(estimate) = self.estimates.get(&spec.role).filter(|_| !has_own) {
+            spec.estimate = Some(*estimate);
+        }
+    }
+
     /// One field; whether it is broken shows in the number of faults.
-    fn field(&mut self, draft: &mut Draft, field: &'static str, value: &Value<'_>) {
+    pub(super) fn field(&mut self, draft: &mut Draft, field: &'static str, value: &Value<'_>) {
         let faults = self.found.len() + self.more;
         draft.places.broken.remove(field);
         match field {
             "depends_on" => self.depends_on(draft, value),
             "needs" => self.needs(draft, value),
             "verify" => {
-                draft.places.parts.insert(Part::Verify, value.start());
+                draft.places.put(Part::Verify, value);
                 draft.spec.verify =
                     self.optional(value, |reader, value| reader.command(field, value));
             }
             "pipeline" => {
-                draft.places.parts.insert(Part::Pipeline, value.start());
+                draft.places.put(Part::Pipeline, value);
                 let id = |reader: &mut Self, value: &Value<'_>| {
                     reader.id(field, value, PipelineName::parse)
                 };
                 draft.spec.pipeline = self.optional(value, id);
             }
             "budget" => {
-                draft.places.parts.insert(Part::Budget, value.start());
+                draft.places.put(Part::Budget, value);
                 let dollars = |reader: &mut Self, value: &Value<'_>| reader.dollars(field, value);
                 draft.spec.budget = self.optional(value, dollars);
             }
@@ -196,15 +203,15 @@ impl Reader {
         value: &Value<'_>,
         read: impl FnOnce(&mut Self, &Value<'_>) -> Option<T>,
     ) -> Option<T> {
-        if matches!(value, Value::NullKeyword(_)) { None } else { read(self, value) }
+        if matches!(value.content, Content::Null) { None } else { read(self, value) }
     }
 
     fn depends_on(&mut self, draft: &mut Draft, value: &Value<'_>) {
         let Some(list) = self.list("depends_on", value) else { return };
-        for element in &list.elements {
+        draft.spec.depends_on.reserve_exact(list.len());
+        for element in list {
             if let Some(id) = self.id("depends_on", element, TaskId::parse) {
-                let part = Part::Dependency(draft.spec.depends_on.len());
-                draft.places.parts.insert(part, element.start());
+                draft.places.put(Part::Dependency(draft.spec.depends_on.len()), element);
                 draft.spec.depends_on.push(id);
             }
         }
@@ -212,27 +219,27 @@ impl Reader {
 
     fn needs(&mut self, draft: &mut Draft, value: &Value<'_>) {
         let Some(object) = self.object("needs", value) else { return };
-        for property in self.once(object) {
-            let pool = self.taken(property.start(), PoolName::parse(property.name.as_str()));
+        for Field { start, name, value } in self.once(object) {
+            let pool = self.taken(*start, PoolName::parse(name));
             let range = std::num::NonZeroU32::MIN..=std::num::NonZeroU32::MAX;
-            let permits = self.whole(property.name.as_str(), &property.value, range, PERMITS);
+            let permits = self.whole(name, value, range, PERMITS);
             if let (Some(pool), Some(permits)) = (pool, permits) {
-                draft.places.parts.insert(Part::Needs(pool.clone()), property.value.start());
+                draft.places.put(Part::Needs(pool.clone()), value);
                 draft.spec.needs.insert(pool, permits);
             }
         }
     }
 
     pub(super) fn command(&mut self, field: &str, value: &Value<'_>) -> Option<VerifyCommand> {
-        let Value::Array(words) = value else {
+        let Some(words) = value.as_list() else {
             return self.texts(field, value)?.pop().map(VerifyCommand::Shell);
         };
-        let mut argv = Vec::with_capacity(words.elements.len());
-        for (at, word) in words.elements.iter().enumerate() {
+        let mut argv = Vec::with_capacity(words.len());
+        for (at, word) in words.iter().enumerate() {
             // An argument may be empty, a program's name may not.
-            let empty = word.as_string_lit().filter(|word| at > 0 && word.value.trim().is_empty());
+            let empty = word.as_text().filter(|word| at > 0 && word.trim().is_empty());
             argv.push(match empty {
-                Some(word) => Some(word.value.clone().into_owned()),
+                Some(word) => Some(word.to_owned()),
                 None => self.text(field, word),
             });
         }
@@ -243,7 +250,7 @@ impl Reader {
     fn scope(&mut self, value: &Value<'_>) -> Option<Scope> {
         let patterns = self.texts("scope", value)?;
         Scope::parse(patterns)
-            .map_err(|invalid| self.fault(value.start(), TextFault::Scope(invalid)))
+            .map_err(|invalid| self.fault(value.start, TextFault::Scope(invalid)))
             .ok()
     }
 }

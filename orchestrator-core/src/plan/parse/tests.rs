@@ -1,3 +1,5 @@
+mod ways;
+
 use std::num::NonZeroU32;
 use std::time::Duration;
 

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use jsonc_parser::ast::{Array, NumberLit, Object, ObjectProp, Value};
-use jsonc_parser::common::Ranged as _;
 use serde_json::{Map, Number};
 
 use super::span;
+use super::tree::{Content, Field, Object, Value};
 use crate::id::InvalidId;
 use crate::money::Usd;
 use crate::plan::error::{PLAN_DEPTH_MAX, PLAN_ERRORS_MAX, TaskRef, TextFault};
@@ -19,6 +18,9 @@ pub(super) struct Found {
     pub(super) task: Option<TaskRef>,
     pub(super) fault: TextFault,
 }
+
+/// Fields up to which each is held against those before it.
+const FEW: usize = 16;
 
 /// Collects faults while a text is read.
 #[derive(Default)]
@@ -43,62 +45,53 @@ impl Reader {
 
     fn wrong_type(&mut self, field: &str, value: &Value<'_>, expected: &'static str) {
         let (field, found) = (field.to_owned(), kind(value));
-        self.fault(value.start(), TextFault::WrongType { field, expected, found });
+        self.fault(value.start, TextFault::WrongType { field, expected, found });
     }
 
     pub(super) fn wrong_value(&mut self, field: &str, value: &Value<'_>, expected: &'static str) {
-        let found = match value {
-            Value::StringLit(text) => text.value.clone().into_owned(),
-            Value::NumberLit(number) => number.value.to_owned(),
-            Value::BooleanLit(_) | Value::Object(_) | Value::Array(_) | Value::NullKeyword(_) => {
+        let found = match &value.content {
+            Content::Text(text) | Content::Number(text) => text.clone().into_owned(),
+            Content::Truth(_) | Content::Object(_) | Content::List(_) | Content::Null => {
                 kind(value).to_owned()
             }
         };
         let field = field.to_owned();
-        self.fault(value.start(), TextFault::WrongValue { field, expected, found });
+        self.fault(value.start, TextFault::WrongValue { field, expected, found });
     }
 
     /// The fields of an object that are known, each once; others are faults.
     pub(super) fn fields<'v>(
         &mut self,
-        object: &'v Object<'v>,
+        object: Object<'v>,
         known: &'static [&'static str],
     ) -> Vec<(&'static str, &'v Value<'v>)> {
-        let mut fields = Vec::with_capacity(object.properties.len());
-        for property in self.once(object) {
-            let name = property.name.as_str();
-            if let Some(field) = known.iter().find(|field| **field == name) {
-                fields.push((*field, &property.value));
+        let mut fields = Vec::with_capacity(object.fields.len());
+        for Field { start, name, value } in self.once(object) {
+            if let Some(field) = known.iter().find(|field| *field == name) {
+                fields.push((*field, value));
             } else {
                 let nearest = self.nearest.find(name, known.iter().copied());
-                let fault = TextFault::UnknownField { field: name.to_owned(), nearest };
-                self.fault(property.start(), fault);
+                let fault = TextFault::UnknownField { field: name.to_string(), nearest };
+                self.fault(*start, fault);
             }
         }
         fields
     }
 
     /// The fields of an object whose names are free; those that stand twice are faults.
-    pub(super) fn once<'v>(&mut self, object: &'v Object<'v>) -> Vec<&'v ObjectProp<'v>> {
-        let mut names = BTreeSet::new();
-        let mut once = Vec::with_capacity(object.properties.len());
-        for property in &object.properties {
-            let name = property.name.as_str();
-            if names.insert(name) {
-                once.push(property);
-            } else {
-                let field = name.to_owned();
-                self.fault(property.start(), TextFault::RepeatedField { field });
-            }
+    pub(super) fn once<'v>(
+        &mut self,
+        object: Object<'v>,
+    ) -> impl Iterator<Item = &'v Field<'v>> + use<'v> {
+        let repeated = repeated(object.fields);
+        for Field { start, name, .. } in repeated.iter().filter_map(|at| object.fields.get(*at)) {
+            self.fault(*start, TextFault::RepeatedField { field: name.to_string() });
         }
-        once
+        let all = object.fields.iter().enumerate();
+        all.filter(move |(at, _)| !repeated.contains(at)).map(|(_, field)| field)
     }
 
-    pub(super) fn object<'v>(
-        &mut self,
-        field: &str,
-        value: &'v Value<'v>,
-    ) -> Option<&'v Object<'v>> {
+    pub(super) fn object<'v>(&mut self, field: &str, value: &'v Value<'v>) -> Option<Object<'v>> {
         let object = value.as_object();
         if object.is_none() {
             self.wrong_type(field, value, "an object");
@@ -106,8 +99,12 @@ impl Reader {
         object
     }
 
-    pub(super) fn list<'v>(&mut self, field: &str, value: &'v Value<'v>) -> Option<&'v Array<'v>> {
-        let list = value.as_array();
+    pub(super) fn list<'v>(
+        &mut self,
+        field: &str,
+        value: &'v Value<'v>,
+    ) -> Option<&'v [Value<'v>]> {
+        let list = value.as_list();
         if list.is_none() {
             self.wrong_type(field, value, "a list");
         }
@@ -116,30 +113,27 @@ impl Reader {
 
     /// A text that is not blank and has no NUL, which no program can be given.
     pub(super) fn text(&mut self, field: &str, value: &Value<'_>) -> Option<String> {
-        let Some(text) = value.as_string_lit() else {
+        let Some(text) = value.as_text() else {
             self.wrong_type(field, value, "a text");
             return None;
         };
-        if text.value.trim().is_empty() || text.value.contains('\0') {
+        if text.trim().is_empty() || text.contains('\0') {
             self.wrong_value(field, value, "a text that says something, without NUL");
             return None;
         }
-        Some(text.value.clone().into_owned())
+        Some(text.to_owned())
     }
 
     /// A text, or a list of texts.
     pub(super) fn texts(&mut self, field: &str, value: &Value<'_>) -> Option<Vec<String>> {
-        match value {
-            Value::StringLit(_) => self.text(field, value).map(|text| vec![text]),
-            Value::Array(list) => {
+        match &value.content {
+            Content::Text(_) => self.text(field, value).map(|text| vec![text]),
+            Content::List(list) => {
                 let texts: Vec<Option<String>> =
-                    list.elements.iter().map(|element| self.text(field, element)).collect();
+                    list.iter().map(|element| self.text(field, element)).collect();
                 texts.into_iter().collect()
             }
-            Value::NumberLit(_)
-            | Value::BooleanLit(_)
-            | Value::Object(_)
-            | Value::NullKeyword(_) => {
+            Content::Number(_) | Content::Truth(_) | Content::Object(_) | Content::Null => {
                 self.wrong_type(field, value, "a text or a list of texts");
                 None
             }
@@ -153,11 +147,11 @@ impl Reader {
         value: &Value<'_>,
         parse: impl Fn(&str) -> Result<T, InvalidId>,
     ) -> Option<T> {
-        let Some(text) = value.as_string_lit() else {
+        let Some(text) = value.as_text() else {
             self.wrong_type(field, value, "a text");
             return None;
         };
-        self.taken(value.start(), parse(&text.value))
+        self.taken(value.start, parse(text))
     }
 
     pub(super) fn taken<T>(&mut self, offset: usize, id: Result<T, InvalidId>) -> Option<T> {
@@ -172,11 +166,11 @@ impl Reader {
         range: std::ops::RangeInclusive<T>,
         expected: &'static str,
     ) -> Option<T> {
-        let Some(number) = value.as_number_lit() else {
+        let Some(number) = value.as_number() else {
             self.wrong_type(field, value, expected);
             return None;
         };
-        let number = number.value.parse().ok().filter(|number| range.contains(number));
+        let number = number.parse().ok().filter(|number| range.contains(number));
         if number.is_none() {
             self.wrong_value(field, value, expected);
         }
@@ -185,11 +179,11 @@ impl Reader {
 
     pub(super) fn dollars(&mut self, field: &str, value: &Value<'_>) -> Option<Usd> {
         const EXPECTED: &str = "a number of dollars from 0 to 1e9";
-        let Some(number) = value.as_number_lit() else {
+        let Some(number) = value.as_number() else {
             self.wrong_type(field, value, EXPECTED);
             return None;
         };
-        let dollars = number.value.parse().ok().and_then(Usd::from_dollars);
+        let dollars = number.parse().ok().and_then(Usd::from_dollars);
         if dollars.is_none() {
             self.wrong_value(field, value, EXPECTED);
         }
@@ -197,10 +191,10 @@ impl Reader {
     }
 
     pub(super) fn span(&mut self, field: &str, value: &Value<'_>) -> Option<Duration> {
-        let span = match value {
-            Value::StringLit(text) => span::parse(&text.value),
-            Value::NumberLit(number) => number.value.parse().ok().and_then(span::of_seconds),
-            Value::BooleanLit(_) | Value::Object(_) | Value::Array(_) | Value::NullKeyword(_) => {
+        let span = match &value.content {
+            Content::Text(text) => span::parse(text),
+            Content::Number(number) => number.parse().ok().and_then(span::of_seconds),
+            Content::Truth(_) | Content::Object(_) | Content::List(_) | Content::Null => {
                 self.wrong_type(field, value, span::EXPECTED);
                 return None;
             }
@@ -221,44 +215,44 @@ impl Reader {
         Some(self.free_object(object, PLAN_DEPTH_MAX))
     }
 
-    fn free_object(&mut self, object: &Object<'_>, depth: usize) -> Map<String, serde_json::Value> {
-        let properties = self.once(object);
+    fn free_object(&mut self, object: Object<'_>, depth: usize) -> Map<String, serde_json::Value> {
         let mut map = Map::new();
-        for property in properties {
-            let value = self.free_value(&property.value, depth.saturating_sub(1));
-            map.insert(property.name.as_str().to_owned(), value);
+        for Field { name, value, .. } in self.once(object) {
+            let value = self.free_value(value, depth.saturating_sub(1));
+            map.insert(name.to_string(), value);
         }
         map
     }
 
     /// The recursion ends at a depth that is far below what serde and the stack can take.
     fn free_value(&mut self, value: &Value<'_>, depth: usize) -> serde_json::Value {
-        if depth == 0 && matches!(value, Value::Object(_) | Value::Array(_)) {
-            self.fault(value.start(), TextFault::TooDeep);
+        if depth == 0 && matches!(value.content, Content::Object(_) | Content::List(_)) {
+            self.fault(value.start, TextFault::TooDeep);
             return serde_json::Value::Null;
         }
-        match value {
-            Value::StringLit(text) => text.value.clone().into_owned().into(),
-            Value::NumberLit(number) => self.free_number(number),
-            Value::BooleanLit(truth) => truth.value.into(),
-            Value::NullKeyword(_) => serde_json::Value::Null,
-            Value::Object(object) => self.free_object(object, depth).into(),
-            Value::Array(list) => {
+        match &value.content {
+            Content::Text(text) => text.clone().into_owned().into(),
+            Content::Number(number) => self.free_number(value.start, number),
+            Content::Truth(truth) => (*truth).into(),
+            Content::Null => serde_json::Value::Null,
+            Content::Object(_) => value
+                .as_object()
+                .map_or(serde_json::Value::Null, |object| self.free_object(object, depth).into()),
+            Content::List(list) => {
                 let below = depth.saturating_sub(1);
-                list.elements.iter().map(|element| self.free_value(element, below)).collect()
+                list.iter().map(|element| self.free_value(element, below)).collect()
             }
         }
     }
 
     /// A whole number as such where 64 bits hold it, else the nearest double.
-    fn free_number(&mut self, number: &NumberLit<'_>) -> serde_json::Value {
-        let text = number.value;
+    fn free_number(&mut self, start: usize, text: &str) -> serde_json::Value {
         let parsed = (text.parse::<u64>().map(Number::from).ok())
             .or_else(|| text.parse::<i64>().map(Number::from).ok())
             .or_else(|| text.parse::<f64>().ok().and_then(Number::from_f64));
         parsed.map_or_else(
             || {
-                self.fault(number.start(), TextFault::NumberRange(text.to_owned()));
+                self.fault(start, TextFault::NumberRange(text.to_owned()));
                 serde_json::Value::Null
             },
             serde_json::Value::Number,
@@ -266,13 +260,25 @@ impl Reader {
     }
 }
 
+/// The places of fields whose names stand before them already.
+fn repeated(fields: &[Field<'_>]) -> BTreeSet<usize> {
+    let all = fields.iter().enumerate();
+    if fields.len() <= FEW {
+        let is_there = |at: usize, name: &str| fields.iter().take(at).any(|one| one.name == name);
+        all.filter(|(at, one)| is_there(*at, &one.name)).map(|(at, _)| at).collect()
+    } else {
+        let mut names = BTreeSet::new();
+        all.filter(|(_, one)| !names.insert(&one.name)).map(|(at, _)| at).collect()
+    }
+}
+
 fn kind(value: &Value<'_>) -> &'static str {
-    match value {
-        Value::StringLit(_) => "a text",
-        Value::NumberLit(_) => "a number",
-        Value::BooleanLit(_) => "true or false",
-        Value::Object(_) => "an object",
-        Value::Array(_) => "a list",
-        Value::NullKeyword(_) => "null",
+    match value.content {
+        Content::Text(_) => "a text",
+        Content::Number(_) => "a number",
+        Content::Truth(_) => "true or false",
+        Content::Object(_) => "an object",
+        Content::List(_) => "a list",
+        Content::Null => "null",
     }
 }
