@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::task::{self, Draft};
+use super::task::{self, Draft, Places};
 use super::tree::{Content, Field, Value};
 use super::value::Reader;
 use super::{Reading, TASKS};
@@ -39,12 +39,17 @@ pub(super) fn read(text: &str) -> Option<Reading> {
         head
     };
     // Each task is an object; those within tasks take room for a moment only.
-    let objects = text.bytes().filter(|byte| *byte == b'{').count();
     let tasks = &mut reading.plan.tasks;
-    tasks.reserve_exact(objects.min(PLAN_VALUES_MAX / 2));
+    tasks.reserve_exact(objects(text).min(PLAN_VALUES_MAX / 2));
     parse(text, Tasks { plain, reader: &mut reader, defaults: &defaults, tasks })?;
     tasks.shrink_to_fit();
     Some(reading)
+}
+
+/// How many objects begin in a text, at most; some bytes at a time, so that many are looked at at once.
+fn objects(text: &str) -> usize {
+    let of = |bytes: &[u8]| bytes.iter().map(|byte| u8::from(*byte == b'{')).sum::<u8>();
+    text.as_bytes().chunks(usize::from(u8::MAX)).map(|bytes| usize::from(of(bytes))).sum()
 }
 
 fn parse<'t, V: Visitor<'t>>(text: &'t str, visitor: V) -> Option<V::Value> {
@@ -117,13 +122,14 @@ impl<'t> Visitor<'t> for Tasks<'_> {
 
     fn visit_seq<A: SeqAccess<'t>>(self, mut elements: A) -> Result<(), A::Error> {
         let Self { plain, reader, defaults, tasks } = self;
-        let mut values = 0;
-        while let Some(spec) = elements.next_element_seed(Task { plain, reader, defaults })? {
-            plain.count(1)?;
-            values += 1;
-            tasks.push(spec);
+        let mut places = defaults.places.clone();
+        loop {
+            let (reader, places) = (&mut *reader, &mut places);
+            let task = Task { plain, reader, defaults: &defaults.spec, places, tasks: &mut *tasks };
+            if elements.next_element_seed(task)?.is_none() {
+                return plain.count(usize::from(tasks.is_empty()));
+            }
         }
-        plain.count(usize::from(values == 0))
     }
 }
 
@@ -135,31 +141,36 @@ impl<'t> DeserializeSeed<'t> for Tasks<'_> {
     }
 }
 
-/// Reads a task.
+/// Reads a task, and adds it to the others.
 struct Task<'c> {
     plain: Plain<'c>,
     reader: &'c mut Reader,
-    defaults: &'c Draft,
+    defaults: &'c TaskSpec,
+    /// Nobody asks for them here.
+    places: &'c mut Places,
+    tasks: &'c mut Vec<TaskSpec>,
 }
 
 impl<'t> DeserializeSeed<'t> for Task<'_> {
-    type Value = TaskSpec;
+    type Value = ();
 
-    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<TaskSpec, D::Error> {
+    fn deserialize<D: Deserializer<'t>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_map(self)
     }
 }
 
 impl<'t> Visitor<'t> for Task<'_> {
-    type Value = TaskSpec;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a task")
     }
 
-    fn visit_map<A: MapAccess<'t>>(self, mut entries: A) -> Result<TaskSpec, A::Error> {
-        let Self { plain, reader, defaults } = self;
-        let mut draft = defaults.clone();
+    fn visit_map<A: MapAccess<'t>>(self, mut entries: A) -> Result<(), A::Error> {
+        let Self { plain, reader, defaults, places, tasks } = self;
+        // A task is large: it is made where it stays.
+        tasks.push(defaults.clone());
+        let spec = tasks.last_mut().ok_or_else(wrong)?;
         let (mut has_id, mut has_estimate, mut seen) = (false, false, 0_u32);
         while let Some(place) = entries.next_key_seed(Known(task::FIELDS))? {
             plain.count(1)?;
@@ -170,19 +181,20 @@ impl<'t> Visitor<'t> for Task<'_> {
             match task::FIELDS[place] {
                 "id" => {
                     has_id = true;
-                    draft.spec.id = entries.next_value_seed(Id)?;
+                    spec.id = entries.next_value_seed(Id)?;
                 }
                 "depends_on" => {
-                    entries.next_value_seed(Ids { plain, ids: &mut draft.spec.depends_on })?;
+                    entries.next_value_seed(Ids { plain, ids: &mut spec.depends_on })?;
                 }
                 field => {
                     has_estimate |= field == "estimate";
-                    reader.field(&mut draft, field, &entries.next_value_seed(plain)?);
+                    reader.field(spec, places, field, &entries.next_value_seed(plain)?);
                 }
             }
         }
-        reader.estimate_by_role(&mut draft.spec, has_estimate);
-        if has_id && reader.found.is_empty() { Ok(draft.spec) } else { Err(wrong()) }
+        reader.estimate_by_role(spec, has_estimate);
+        plain.count(1)?;
+        if has_id && reader.found.is_empty() { Ok(()) } else { Err(wrong()) }
     }
 }
 

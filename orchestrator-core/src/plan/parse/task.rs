@@ -98,7 +98,7 @@ impl Reader {
             if matches!(field, "id" | "depends_on") {
                 self.fault(value.start, TextFault::NoDefault { field });
             } else {
-                self.field(draft, field, value);
+                self.field(&mut draft.spec, &mut draft.places, field, value);
             }
         }
     }
@@ -129,7 +129,7 @@ impl Reader {
             if field == "id" {
                 draft.places.put(Part::Id, value);
             } else {
-                self.field(&mut draft, field, value);
+                self.field(&mut draft.spec, &mut draft.places, field, value);
             }
         }
         self.estimate_by_role(&mut draft.spec, object.field("estimate").is_some());
@@ -144,34 +144,39 @@ impl Reader {
     }
 
     /// One field; whether it is broken shows in the number of faults.
-    pub(super) fn field(&mut self, draft: &mut Draft, field: &'static str, value: &Value<'_>) {
+    pub(super) fn field(
+        &mut self,
+        spec: &mut TaskSpec,
+        places: &mut Places,
+        field: &'static str,
+        value: &Value<'_>,
+    ) {
         let faults = self.found.len() + self.more;
-        draft.places.broken.remove(field);
+        places.broken.remove(field);
         match field {
-            "depends_on" => self.depends_on(draft, value),
-            "needs" => self.needs(draft, value),
+            "depends_on" => self.depends_on(spec, places, value),
+            "needs" => self.needs(spec, places, value),
             "verify" => {
-                draft.places.put(Part::Verify, value);
-                draft.spec.verify =
-                    self.optional(value, |reader, value| reader.command(field, value));
+                places.put(Part::Verify, value);
+                spec.verify = self.optional(value, |reader, value| reader.command(field, value));
             }
             "pipeline" => {
-                draft.places.put(Part::Pipeline, value);
+                places.put(Part::Pipeline, value);
                 let id = |reader: &mut Self, value: &Value<'_>| {
                     reader.id(field, value, PipelineName::parse)
                 };
-                draft.spec.pipeline = self.optional(value, id);
+                spec.pipeline = self.optional(value, id);
             }
             "budget" => {
-                draft.places.put(Part::Budget, value);
+                places.put(Part::Budget, value);
                 let dollars = |reader: &mut Self, value: &Value<'_>| reader.dollars(field, value);
-                draft.spec.budget = self.optional(value, dollars);
+                spec.budget = self.optional(value, dollars);
             }
-            "scope" => draft.spec.scope = self.optional(value, Self::scope),
-            _ => self.plain_field(&mut draft.spec, field, value),
+            "scope" => spec.scope = self.optional(value, Self::scope),
+            _ => self.plain_field(spec, field, value),
         }
         if self.found.len() + self.more > faults {
-            draft.places.broken.insert(field);
+            places.broken.insert(field);
         }
     }
 
@@ -206,31 +211,34 @@ impl Reader {
         if matches!(value.content, Content::Null) { None } else { read(self, value) }
     }
 
-    fn depends_on(&mut self, draft: &mut Draft, value: &Value<'_>) {
+    fn depends_on(&mut self, spec: &mut TaskSpec, places: &mut Places, value: &Value<'_>) {
         let Some(list) = self.list("depends_on", value) else { return };
-        draft.spec.depends_on.reserve_exact(list.len());
+        spec.depends_on.reserve_exact(list.len());
         for element in list {
             if let Some(id) = self.id("depends_on", element, TaskId::parse) {
-                draft.places.put(Part::Dependency(draft.spec.depends_on.len()), element);
-                draft.spec.depends_on.push(id);
+                places.put(Part::Dependency(spec.depends_on.len()), element);
+                spec.depends_on.push(id);
             }
         }
     }
 
-    fn needs(&mut self, draft: &mut Draft, value: &Value<'_>) {
+    fn needs(&mut self, spec: &mut TaskSpec, places: &mut Places, value: &Value<'_>) {
         let Some(object) = self.object("needs", value) else { return };
         for Field { start, name, value } in self.once(object) {
             let pool = self.taken(*start, PoolName::parse(name));
             let range = std::num::NonZeroU32::MIN..=std::num::NonZeroU32::MAX;
             let permits = self.whole(name, value, range, PERMITS);
             if let (Some(pool), Some(permits)) = (pool, permits) {
-                draft.places.put(Part::Needs(pool.clone()), value);
-                draft.spec.needs.insert(pool, permits);
+                places.put(Part::Needs(pool.clone()), value);
+                spec.needs.insert(pool, permits);
             }
         }
     }
 
     pub(super) fn command(&mut self, field: &str, value: &Value<'_>) -> Option<VerifyCommand> {
+        if value.as_text().is_some() {
+            return self.text(field, value).map(VerifyCommand::Shell);
+        }
         let Some(words) = value.as_list() else {
             return self.texts(field, value)?.pop().map(VerifyCommand::Shell);
         };
