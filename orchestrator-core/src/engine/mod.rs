@@ -271,8 +271,8 @@ impl Engine {
         self.know(Body::Amendment(spec));
     }
 
-    /// Makes the content of an entry of [`Snapshot::plans`] known, whatever it is; one that is
-    /// neither a plan nor an edit is left alone.
+    /// Makes the content of an entry of [`Snapshot::plans`](crate::Snapshot::plans) known, whatever it
+    /// is; one that is neither a plan nor an edit is left alone.
     pub fn offer_entry(&mut self, bytes: &[u8]) {
         if let Ok(body) = Body::read(bytes) {
             self.bodies.insert(BlobHash::of(bytes), body);
