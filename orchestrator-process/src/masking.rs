@@ -33,6 +33,8 @@ pub fn mask_file(path: &Path, mask: &Mask) -> io::Result<usize> {
             Ok(data) => data,
             // There is nothing but a hole from here on.
             Err(Errno::NXIO) => return Ok(count),
+            // Here nobody knows of holes.
+            Err(Errno::INVAL) => at,
             Err(err) => return Err(err.into()),
         };
         let mut len = 0;
