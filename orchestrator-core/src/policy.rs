@@ -69,7 +69,7 @@ impl<'a> TaskGraph<'a> {
     /// All numbers, each after those of the tasks that it depends on.
     #[must_use]
     pub fn in_order(&self) -> Vec<usize> {
-        self.specs.in_order().into_iter().map(|number| number as usize).collect()
+        self.specs.in_order().map(|number| number as usize).collect()
     }
 
     /// The numbers of the tasks that wait for this one.
@@ -89,15 +89,17 @@ pub struct RemainingPath;
 
 impl SchedulingPolicy for RemainingPath {
     fn ranks(&self, graph: &TaskGraph<'_>) -> Vec<u64> {
-        let estimate = |task: usize| graph.estimate(task).map(millis);
-        let known = || (0..graph.len()).filter_map(estimate);
-        let sum = known().fold(0_u64, u64::saturating_add);
-        let mean = sum.checked_div(known().count() as u64).unwrap_or(1).max(1);
+        let specs = graph.specs;
+        let estimate = |task: u32| specs.estimate(task).map(millis);
+        let known = specs.in_order().filter_map(estimate);
+        let (sum, count) =
+            known.fold((0_u64, 0_u64), |(sum, count), one| (sum.saturating_add(one), count + 1));
+        let mean = sum.checked_div(count).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
-        for task in graph.in_order().into_iter().rev() {
-            let behind = graph.dependents(task).map(|next| ranks[next]).max();
+        for task in specs.in_order().rev() {
+            let behind = specs.dependents(task).map(|next| ranks[next as usize]).max();
             let own = estimate(task).unwrap_or(mean);
-            ranks[task] = own.saturating_add(behind.unwrap_or(0));
+            ranks[task as usize] = own.saturating_add(behind.unwrap_or(0));
         }
         ranks
     }

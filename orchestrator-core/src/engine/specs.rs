@@ -238,14 +238,19 @@ impl Specs {
     }
 
     /// The tasks, each after all that it depends on.
-    pub(crate) fn in_order(&self) -> Vec<u32> {
-        let all = (0_u32..).take(self.len());
-        if self.rewired.is_empty() {
-            return all.collect();
-        }
+    pub(crate) fn in_order(&self) -> impl DoubleEndedIterator<Item = u32> + use<> {
+        let all = 0..number(self.len());
+        let sorted = if self.rewired.is_empty() { Vec::new() } else { self.sorted(all.clone()) };
+        let as_numbered = if self.rewired.is_empty() { all } else { 0..0 };
+        as_numbered.chain(sorted)
+    }
+
+    /// The tasks, where those of a lower number may depend on others; what goes in circles (which no
+    /// edit that was taken does) comes last.
+    fn sorted(&self, all: Range<u32>) -> Vec<u32> {
         let mut unmet: Vec<usize> =
             all.clone().map(|task| self.dependencies(task).count()).collect();
-        let mut order: Vec<u32> = all.filter(|task| unmet[*task as usize] == 0).collect();
+        let mut order: Vec<u32> = all.clone().filter(|task| unmet[*task as usize] == 0).collect();
         let mut at = 0;
         while let Some(from) = order.get(at).copied() {
             at += 1;
@@ -256,6 +261,7 @@ impl Specs {
                 }
             }
         }
+        order.extend(all.filter(|task| unmet[*task as usize] > 0));
         order
     }
 
