@@ -26,9 +26,8 @@ pub(super) struct Batch {
     /// Whether anything was.
     is_open: bool,
     expected: Seq,
-    ids: Vec<CommandId>,
-    /// What the commands of these ids get back.
-    answers: Vec<Answer>,
+    /// The commands, and what each gets back.
+    commands: Vec<(CommandId, Answer)>,
     /// There is one from the first command on; apart, so that it is lent to a decision by its address.
     draft: Option<Box<Draft>>,
     /// The dependencies of a plan whose event is about to be applied.
@@ -107,7 +106,7 @@ impl Batch {
     #[inline]
     pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
         if self.is_open {
-            self.tasks.push(table.save(task, &mut self.details));
+            table.save(task, &mut self.tasks, &mut self.details);
         }
     }
 
@@ -188,8 +187,7 @@ impl Engine {
         if matches!(command, Command::Prune) {
             self.rank();
         }
-        self.batch.ids.push(id.clone());
-        self.batch.answers.push(draft.answer);
+        self.batch.commands.push((id.clone(), draft.answer));
         Ok(())
     }
 
@@ -214,10 +212,9 @@ impl Engine {
     pub fn batch(&self) -> Option<Commit> {
         let batch = self.batch.is_open.then_some(&self.batch)?;
         let draft = batch.draft.as_ref()?;
-        let commands = batch.ids.iter().cloned().zip(batch.answers.iter().copied());
         Some(Commit {
             expected: batch.expected,
-            commands: commands.collect(),
+            commands: batch.commands.clone(),
             events: self.published(draft),
             records: self.touched(batch),
             blobs: draft.blobs.clone(),
@@ -228,8 +225,7 @@ impl Engine {
     pub fn accept(&mut self) {
         let batch = &mut self.batch;
         batch.is_open = false;
-        batch.ids.clear();
-        batch.answers.clear();
+        batch.commands.clear();
         if let Some(draft) = &mut batch.draft {
             draft.clear();
         }

@@ -1,5 +1,7 @@
 //! What runs next.
 
+use std::cmp::Reverse;
+
 use super::Engine;
 use super::draft::{Draft, Granted, What};
 use super::index::Class;
@@ -12,19 +14,18 @@ use crate::outcome::Restart;
 use crate::record::{RunRecord, RunState};
 use crate::time::Timestamp;
 
-/// The order of what is ready in different classes, in one number: later stages, then the key, then
-/// the task's number.
-type Turn = u128;
-
-#[inline]
-fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
-    u128::from(!stage) << 96 | u128::from(key) << 32 | u128::from(task)
+/// The order of what is ready in different classes: later stages, then the key, then the task's
+/// number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    stage: Reverse<u8>,
+    key: u64,
+    task: u32,
 }
 
-/// The number of the task whose turn it is.
 #[inline]
-fn task_of(turn: Turn) -> u32 {
-    u32::try_from(turn & u128::from(u32::MAX)).unwrap_or(u32::MAX)
+const fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
+    Turn { stage: Reverse(stage), key, task }
 }
 
 impl Engine {
@@ -33,18 +34,51 @@ impl Engine {
         draft: &mut Draft,
         run: &RunRecord,
         owner: &OwnerId,
-        only: Option<TaskNo>,
     ) -> Result<(), Box<Refusal>> {
+        let owner = self.claiming(run, owner)?;
+        match self.next_grant(draft.now, run) {
+            Some(task) => self.grants(draft, run, owner, task),
+            None => {
+                draft.answer = Answer::Nothing;
+                Ok(())
+            }
+        }
+    }
+
+    pub(super) fn decide_claim_of(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        owner: &OwnerId,
+        task: TaskNo,
+    ) -> Result<(), Box<Refusal>> {
+        let owner = self.claiming(run, owner)?;
+        match self.grant_of(draft.now, run, task.0) {
+            Some(task) => self.grants(draft, run, owner, task),
+            None => {
+                draft.answer = Answer::Nothing;
+                Ok(())
+            }
+        }
+    }
+
+    /// The number of the owner that claims, if it is the driver.
+    #[inline]
+    fn claiming(&self, run: &RunRecord, owner: &OwnerId) -> Result<u32, Box<Refusal>> {
         let is_driver = run.driver.as_ref() == Some(owner) || is_on(Mutant::AnyoneClaims);
-        let Some(owner) = self.owners.find(owner).filter(|_| is_driver) else {
-            return Err(Box::new(Refusal::NotDriver(owner.clone())));
-        };
-        let next = match only {
-            Some(task) => self.grant_of(draft.now, run, task.0),
-            None => self.next_grant(draft.now, run),
-        };
-        draft.answer = Answer::Nothing;
-        let Some(number) = next else { return Ok(()) };
+        let number = self.owners.find(owner).filter(|_| is_driver);
+        number.ok_or_else(|| Box::new(Refusal::NotDriver(owner.clone())))
+    }
+
+    /// The grant of a task's stage, which fits.
+    #[inline]
+    fn grants(
+        &self,
+        draft: &mut Draft,
+        run: &RunRecord,
+        owner: u32,
+        number: u32,
+    ) -> Result<(), Box<Refusal>> {
         let hot = self.table.hot(number);
         let last = run.last_token;
         let mut token = last.next().ok_or_else(|| Box::new(Refusal::TokensUsedUp { last }))?;
@@ -84,14 +118,19 @@ impl Engine {
     /// The first task that fits, as long as nothing is kept for another one.
     fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let mut first: Option<Turn> = None;
-        for (number, class) in (0_u32..).zip(&self.index.classes) {
+        for number in &self.index.in_turn {
+            let class = &self.index.classes[*number as usize];
             if class.ready.is_empty() {
                 continue;
+            }
+            let is_later = |first: Turn| first.stage.0 > class.stage && !is_on(Mutant::NewestFirst);
+            if first.is_some_and(is_later) {
+                break;
             }
             if self.has_capacity(now, run, class) {
                 let free = self.index.locks.is_empty();
                 let task =
-                    if free { class.ready.first() } else { self.first_with_scope(number, class) };
+                    if free { class.ready.first() } else { self.first_with_scope(*number, class) };
                 first = earlier(first, task.map(|task| turn(class.stage, task)));
             } else if is_on(Mutant::FirstThatDoesNotFitStopsAll) {
                 return None;
@@ -100,7 +139,7 @@ impl Engine {
         if !self.index.timers.is_empty() {
             first = self.or_due(now, run, first, None);
         }
-        first.map(task_of)
+        first.map(|first| first.task)
     }
 
     /// The first task that fits and leaves what is kept for another one, or that one itself.
@@ -118,7 +157,7 @@ impl Engine {
                 return None;
             }
         }
-        self.or_due(now, run, first, Some(other)).map(task_of)
+        self.or_due(now, run, first, Some(other)).map(|first| first.task)
     }
 
     /// This, or a task whose wait is over, where that comes before it.

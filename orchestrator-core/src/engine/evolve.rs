@@ -192,21 +192,23 @@ impl Engine {
         let number = task.0;
         self.batch.task_changes(&self.table, number);
         let before = *self.table.hot(number);
-        self.unlink(number, &before);
-        let (profile, stage) = (self.specs.profile(number), before.stage());
+        let of = self.specs.profile_number(number);
+        self.unlink(number, &before, of);
+        let (profile, stage) = (self.specs.numbered(of), before.stage());
         let cx = Context { profile, stage, has_scope: self.index.locks.has_scope(number) };
         let mut row = self.table.row(number);
         change(&mut row, &cx);
         row.set_since(at);
-        self.changed(number, &before);
+        self.changed(number, &before, of);
     }
 
     /// Makes a task what it was.
     pub(super) fn restore_task(&mut self, saved: &Saved, details: &[Arc<Detail>]) {
         let before = *self.table.hot(saved.task);
-        self.unlink(saved.task, &before);
+        let of = self.specs.profile_number(saved.task);
+        self.unlink(saved.task, &before, of);
         self.table.restore(saved, details);
-        self.changed(saved.task, &before);
+        self.changed(saved.task, &before, of);
     }
 
     /// Changes a task within its phase.
@@ -218,12 +220,13 @@ impl Engine {
         // What it has spent may decide whether it can run.
         let before = *self.table.hot(task.0);
         let is_queued = self.table.is_ready(task.0) && self.specs.budget(task.0).is_some();
+        let of = self.specs.profile_number(task.0);
         if is_queued {
-            self.unlink(task.0, &before);
+            self.unlink(task.0, &before, of);
         }
         change(&mut self.table.row(task.0));
         if is_queued {
-            self.changed(task.0, &before);
+            self.changed(task.0, &before, of);
         }
     }
 

@@ -4,7 +4,6 @@
 //! comes in order, as most does, stands in a row beside it, where it need not move. Whoever uses it
 //! keeps, for each id, the place that it is told, and hands that place back to remove it.
 
-use std::collections::VecDeque;
 use std::iter::Peekable;
 
 use crate::mutant::{Mutant, is_on};
@@ -13,10 +12,13 @@ use crate::mutant::{Mutant, is_on};
 #[derive(Debug, Clone)]
 pub(super) struct Heap<K> {
     entries: Vec<(K, u32)>,
-    /// In order, each after the one before it; neither the first nor the last is a [`HOLE`].
-    row: VecDeque<(K, u32)>,
-    /// How many are gone from the front of the row: what is in it keeps its place.
-    gone: u32,
+    /// In order, each after the one before it; neither the first from the front on nor the last is
+    /// a [`HOLE`]. Empty when all are gone.
+    row: Vec<(K, u32)>,
+    /// The first of the row that is not gone.
+    front: usize,
+    /// How many were cut off before the row: what is in it keeps its place.
+    cut: u32,
     holes: usize,
 }
 
@@ -35,7 +37,7 @@ const IN_ROW: u32 = 1 << 31;
 
 impl<K> Default for Heap<K> {
     fn default() -> Self {
-        Self { entries: Vec::new(), row: VecDeque::new(), gone: 0, holes: 0 }
+        Self { entries: Vec::new(), row: Vec::new(), front: 0, cut: 0, holes: 0 }
     }
 }
 
@@ -48,7 +50,7 @@ impl<K: Ord + Copy> Heap<K> {
     /// What comes first.
     #[inline]
     pub(super) fn first(&self) -> Option<(K, u32)> {
-        let (key, id) = match (self.entries.first(), self.row.front()) {
+        let (key, id) = match (self.entries.first(), self.row.get(self.front)) {
             (Some(one), Some(two)) => {
                 if is_before(*two, *one) {
                     two
@@ -63,7 +65,7 @@ impl<K: Ord + Copy> Heap<K> {
 
     /// All of it with its places, in no order.
     pub(super) fn entries(&self) -> impl Iterator<Item = (u32, (K, u32))> + '_ {
-        let row = (0_u32..).zip(&self.row).filter(|(_, (_, id))| *id != HOLE);
+        let row = self.row.iter().enumerate().skip(self.front).filter(|(_, (_, id))| *id != HOLE);
         let row = row.map(|(at, entry)| (self.place_in_row(at), *entry));
         (0_u32..).zip(self.entries.iter().copied()).chain(row)
     }
@@ -71,17 +73,16 @@ impl<K: Ord + Copy> Heap<K> {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.row.clear();
+        self.front = 0;
         self.holes = 0;
     }
 
     /// Puts an id in; `placed` is told each place that changes.
     #[inline]
     pub(super) fn insert(&mut self, key: K, id: u32, placed: &mut impl FnMut(u32, u32)) {
-        if self.row.back().is_none_or(|last| *last < (key, id)) {
-            // A place fits: ids are u32, and each is in a heap once.
-            let at = u32::try_from(self.row.len()).unwrap_or(u32::MAX);
-            self.row.push_back((key, id));
-            placed(id, self.place_in_row(at));
+        if self.row.last().is_none_or(|last| is_before(*last, (key, id))) {
+            placed(id, self.place_in_row(self.row.len()));
+            self.row.push((key, id));
             return;
         }
         self.entries.push((key, id));
@@ -111,23 +112,23 @@ impl<K: Ord + Copy> Heap<K> {
     /// Takes out what comes first.
     pub(super) fn pop(&mut self, placed: &mut impl FnMut(u32, u32)) -> Option<(K, u32)> {
         let first = self.first()?;
-        let is_in_row = self.row.front() == Some(&first);
-        self.remove(if is_in_row { self.place_in_row(0) } else { 0 }, placed);
+        let is_in_row = self.row.get(self.front) == Some(&first);
+        self.remove(if is_in_row { self.place_in_row(self.front) } else { 0 }, placed);
         Some(first)
     }
 
     #[inline]
-    const fn place_in_row(&self, at: u32) -> u32 {
-        self.gone.wrapping_add(at) | IN_ROW
+    fn place_in_row(&self, at: usize) -> u32 {
+        // A place fits: ids are u32, and each is in a heap once.
+        self.cut.wrapping_add(u32::try_from(at).unwrap_or(u32::MAX)) | IN_ROW
     }
 
     #[inline]
     fn remove_from_row(&mut self, place: u32, placed: &mut impl FnMut(u32, u32)) {
-        let at = place.wrapping_sub(self.gone) & !IN_ROW;
-        if at == 0 {
-            self.row.pop_front();
-            self.gone = self.gone.wrapping_add(1);
-        } else if let Some(entry) = self.row.get_mut(at as usize) {
+        let at = (place.wrapping_sub(self.cut) & !IN_ROW) as usize;
+        if at == self.front {
+            self.pop_front();
+        } else if let Some(entry) = self.row.get_mut(at) {
             entry.1 = HOLE;
             self.holes += 1;
         }
@@ -136,22 +137,42 @@ impl<K: Ord + Copy> Heap<K> {
         }
     }
 
+    #[inline]
+    fn pop_front(&mut self) {
+        self.front += 1;
+        if self.front == self.row.len() {
+            self.row.clear();
+            self.front = 0;
+        } else if self.front > self.row.len() / 2 {
+            self.cut_front();
+        }
+    }
+
+    /// Cuts off what is gone; fewer are left to be moved than went since the last time.
+    #[inline(never)]
+    fn cut_front(&mut self) {
+        self.row.drain(..self.front);
+        self.cut = self.cut.wrapping_add(u32::try_from(self.front).unwrap_or(u32::MAX));
+        self.front = 0;
+    }
+
     /// Takes holes away from both ends of the row, and all of them when they are most of it.
+    #[inline(never)]
     fn close_holes(&mut self, placed: &mut impl FnMut(u32, u32)) {
-        while self.row.front().is_some_and(|(_, id)| *id == HOLE) {
-            self.row.pop_front();
-            self.gone = self.gone.wrapping_add(1);
+        while self.row.get(self.front).is_some_and(|(_, id)| *id == HOLE) {
+            self.pop_front();
             self.holes -= 1;
         }
-        while self.row.back().is_some_and(|(_, id)| *id == HOLE) {
-            self.row.pop_back();
+        while self.row.last().is_some_and(|(_, id)| *id == HOLE) {
+            self.row.pop();
             self.holes -= 1;
         }
         // As much is moved as was taken out since the last time.
-        if self.holes > self.row.len() / 2 {
+        if self.holes > (self.row.len() - self.front) / 2 {
+            self.cut_front();
             self.row.retain(|(_, id)| *id != HOLE);
             self.holes = 0;
-            for (at, (_, id)) in (0_u32..).zip(&self.row) {
+            for (at, (_, id)) in self.row.iter().enumerate() {
                 placed(*id, self.place_in_row(at));
             }
         }
@@ -207,7 +228,8 @@ impl<K: Ord + Copy> Heap<K> {
     /// All of it in order, as far as it is asked for.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let next = self.entries.first().map(|entry| (*entry, 0)).into_iter().collect();
-        let row = self.row.iter().copied().filter(|(_, id)| *id != HOLE).peekable();
+        let row = self.row[self.front..].iter().copied();
+        let row = row.filter(|(_, id)| *id != HOLE).peekable();
         InOrder { heap: self, next, row }
     }
 }

@@ -55,6 +55,8 @@ struct ClassKey {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     pub(super) classes: Vec<Class>,
+    /// The classes, those of later stages first.
+    pub(super) in_turn: Vec<u32>,
     known_classes: BTreeMap<ClassKey, u32>,
     /// What is taken of each pool, by its number.
     pub(super) used: Vec<Used>,
@@ -112,6 +114,9 @@ impl Index {
         let (needs, ready) = (key.needs.clone(), Heap::default());
         let is_wide = needs.len() > 1 || needs.iter().any(|(_, permits)| *permits > 1);
         let (stage, is_fresh) = (stage.unwrap_or(0), stage.is_none());
+        let is_before = |other: &u32| self.classes[*other as usize].stage >= stage;
+        let place = self.in_turn.partition_point(is_before);
+        self.in_turn.insert(place, number);
         self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready });
         self.known_classes.insert(key, number);
         number

@@ -1,5 +1,6 @@
 //! The phases of a task, as the engine tells them apart inside.
 
+use crate::mutant::{Mutant, is_on};
 use crate::record::Counts;
 
 /// What a task is doing; what belongs to a phase is in its lease or [`Detail`](super::detail::Detail).
@@ -19,6 +20,12 @@ impl Kind {
     #[inline]
     pub(super) const fn is_settled(self) -> bool {
         matches!(self, Self::Done | Self::Escalated | Self::Cancelled)
+    }
+
+    /// Whether a task in this phase is another thing to those that wait for it than an open one.
+    #[inline]
+    pub(super) fn concerns_others(self) -> bool {
+        self.is_settled() || is_on(Mutant::WaitBlocksDependents)
     }
 
     /// Whether it is neither to be worked on nor waited for.

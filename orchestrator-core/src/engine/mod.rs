@@ -133,6 +133,7 @@ impl Engine {
     }
 
     /// Adds to the draft what the command causes, with its answer.
+    #[inline]
     fn decide_into(
         &self,
         draft: &mut Draft,
@@ -143,7 +144,7 @@ impl Engine {
         let Some(run) = self.run.as_ref() else { return self.decide_first(draft, command) };
         draft.now = if is_on(Mutant::TimeGoesBack) { now } else { now.max(run.last_at) };
         if let Command::Claim { owner } = command {
-            return self.decide_claim(draft, run, owner, None);
+            return self.decide_claim(draft, run, owner);
         } else if let Command::Report(report) = command {
             self.decide_report(draft, run, report);
         } else {
@@ -184,17 +185,12 @@ impl Engine {
                 self.decide_open(draft, run, &opening, ended.as_ref())?;
             }
             Command::CloseDriver { owner } => self.decide_close(draft, run, owner)?,
-            Command::Claim { owner } => {
-                return self.decide_claim(draft, run, owner, None).map(|()| draft.answer);
-            }
             Command::ClaimTask { owner, task } => {
                 let only = self.number(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
-                return self.decide_claim(draft, run, owner, Some(only)).map(|()| draft.answer);
+                return self.decide_claim_of(draft, run, owner, only).map(|()| draft.answer);
             }
-            Command::Report(report) => {
-                self.decide_report(draft, run, report);
-                return Ok(draft.answer);
-            }
+            // Decided before, since they are most of what is asked.
+            Command::Claim { .. } | Command::Report(_) => return Ok(draft.answer),
             Command::IntendMerge { task, token, intent } => {
                 return Ok(self.decide_intent(draft, *task, *token, intent));
             }

@@ -65,6 +65,10 @@ impl Engine {
         if class.cap == Usd::ZERO {
             return Some(Usd::ZERO);
         }
+        self.reservation_of(run, class, number)
+    }
+
+    fn reservation_of(&self, run: &RunRecord, class: &Class, number: u32) -> Option<Usd> {
         let shared = self.allowance(run, class)?;
         let spent = self.table.view(number).spent();
         Some(shared.min(allowance(self.specs.budget(number), spent, class.cap)?))

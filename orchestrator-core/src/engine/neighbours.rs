@@ -8,9 +8,6 @@ use crate::record::Counts;
 impl Engine {
     /// Tells the tasks that wait for this one what its new phase means for them.
     pub(super) fn tell_dependents(&mut self, number: u32, was: Kind, is: Kind) {
-        if !was.is_settled() && !is.is_settled() && !is_on(Mutant::WaitBlocksDependents) {
-            return;
-        }
         let (was_done, is_done) = (was == Kind::Done, is == Kind::Done);
         let blocked = self.table.hot(number).is_never_met();
         let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
@@ -105,7 +102,7 @@ impl Engine {
             if hot.is_in_flight() {
                 self.index.count_in_flight(self.specs.fresh_class(number), true);
             }
-            self.link(number);
+            self.link(number, self.specs.profile_number(number));
         }
         if let Some(run) = &mut self.run {
             run.counts = counts;

@@ -14,24 +14,26 @@ use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 
 impl Engine {
-    /// Takes a task out of the index, as far as its phase put it in.
+    /// Takes a task of this profile out of the index, as far as its phase put it in.
     #[inline(always)]
-    pub(super) fn unlink(&mut self, number: u32, hot: &Hot) {
+    pub(super) fn unlink(&mut self, number: u32, hot: &Hot, profile: u32) {
+        let class = self.specs.numbered(profile).class(hot);
         // Most are one of the first two.
         if hot.kind() == Kind::Open {
-            if let Some(class) = self.specs.class(number, hot)
+            if let Some(class) = class
                 && self.table.unmet(number) == 0
             {
                 self.index.leave(&mut self.table, class, number);
             }
         } else if hot.kind() == Kind::Leased {
-            self.unlink_lease(number, hot);
+            self.unlink_lease(hot, class);
         } else if !hot.kind().is_settled() {
-            self.unlink_wait(number, hot);
+            self.unlink_wait(number, hot, class);
         }
     }
 
-    fn unlink_lease(&mut self, number: u32, hot: &Hot) {
+    #[inline]
+    fn unlink_lease(&mut self, hot: &Hot, class: Option<u32>) {
         let (index, table) = (&mut self.index, &mut self.table);
         let lease = table.lease(hot.slot);
         let (place, reserved) =
@@ -40,13 +42,13 @@ impl Engine {
             let mut placed = |lease, place| place_stop(table, lease, place);
             index.hard_stops.remove(hot.stage(), place, &mut placed);
         }
-        if let Some(class) = self.specs.class(number, hot) {
+        if let Some(class) = class {
             index.give_back(class, reserved);
         }
     }
 
-    fn unlink_wait(&mut self, number: u32, hot: &Hot) {
-        let (class, index) = (self.specs.class(number, hot), &mut self.index);
+    fn unlink_wait(&mut self, number: u32, hot: &Hot, class: Option<u32>) {
+        let index = &mut self.index;
         if hot.kind() == Kind::Deferred {
             if let Some((until, _)) = self.table.view(number).detail().deferred {
                 index.timers.remove(&(until, number));
@@ -66,11 +68,11 @@ impl Engine {
         }
     }
 
-    /// Puts a task in where its phase says.
+    /// Puts a task of this profile in where its phase says.
     #[inline(always)]
-    pub(super) fn link(&mut self, number: u32) {
+    pub(super) fn link(&mut self, number: u32, profile: u32) {
         let hot = self.table.hot(number);
-        let class = self.specs.class(number, hot);
+        let class = self.specs.numbered(profile).class(hot);
         if hot.kind() == Kind::Open {
             if let Some(class) = class
                 && self.table.unmet(number) == 0
@@ -81,10 +83,11 @@ impl Engine {
             let (stage, slot) = (hot.stage(), hot.slot);
             self.link_lease(stage, slot, class);
         } else if !hot.kind().is_settled() {
-            self.link_wait(number);
+            self.link_wait(number, class);
         }
     }
 
+    #[inline]
     fn link_lease(&mut self, stage: u8, slot: u32, class: Option<u32>) {
         let (index, table) = (&mut self.index, &mut self.table);
         let Some(Hold { token, hard_stop, reserved, .. }) = table.lease(slot).map(|of| &of.hold)
@@ -99,9 +102,8 @@ impl Engine {
         }
     }
 
-    fn link_wait(&mut self, number: u32) {
-        let hot = self.table.hot(number);
-        let (class, index) = (self.specs.class(number, hot), &mut self.index);
+    fn link_wait(&mut self, number: u32, class: Option<u32>) {
+        let (hot, index) = (self.table.hot(number), &mut self.index);
         if hot.kind() == Kind::Deferred {
             if let Some((until, _)) = self.table.view(number).detail().deferred {
                 index.timers.insert((until, number));
@@ -120,7 +122,7 @@ impl Engine {
 
     /// Counts a task that was like this as it is now.
     #[inline(always)]
-    fn recount(&mut self, number: u32, was: &Hot) {
+    fn recount(&mut self, number: u32, was: &Hot, profile: u32) {
         let (is, index) = (self.table.hot(number), &mut self.index);
         if let Some(run) = &mut self.run
             && was.kind() != is.kind()
@@ -135,7 +137,7 @@ impl Engine {
         }
         index.begun = index.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
         if was.is_in_flight() != is.is_in_flight() {
-            index.count_in_flight(self.specs.fresh_class(number), is.is_in_flight());
+            index.count_in_flight(self.specs.numbered(profile).fresh, is.is_in_flight());
         }
     }
 
@@ -149,18 +151,18 @@ impl Engine {
         }
     }
 
-    /// A task that was like this, and was taken out of the index, is another one now: puts it in
-    /// again, and tells those whom it concerns.
+    /// A task of this profile that was like this, and was taken out of the index, is another one now:
+    /// puts it in again, and tells those whom it concerns.
     #[inline(always)]
-    pub(super) fn changed(&mut self, number: u32, was: &Hot) {
+    pub(super) fn changed(&mut self, number: u32, was: &Hot, profile: u32) {
         let is = self.table.hot(number);
         let (kind, holds_scope) = (is.kind(), is.holds_scope());
         if was.holds_scope() != holds_scope {
             self.hold_scope(number, holds_scope);
         }
-        self.recount(number, was);
-        self.link(number);
-        if was.kind() != kind {
+        self.recount(number, was, profile);
+        self.link(number, profile);
+        if was.kind() != kind && (was.kind().concerns_others() || kind.concerns_others()) {
             self.tell_dependents(number, was.kind(), kind);
         }
         self.index.replace_stood(&mut self.table);

@@ -85,7 +85,8 @@ impl Engine {
         let cost = report.cost.settle(hold.reserved);
         let mut end = End { run, task, report, cost, draft };
         match &report.outcome {
-            Outcome::Passed => self.passed(end.draft, run, task, hold, report),
+            // Decided before, since most do.
+            Outcome::Passed => {}
             Outcome::Rejected { feedback, restart } => {
                 let (text, signature) = (end.draft.text(feedback), signature(feedback));
                 let detail = task.detail();

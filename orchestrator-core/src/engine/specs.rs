@@ -68,7 +68,7 @@ struct Part {
 pub(super) struct Profile {
     pub(super) pipeline: Arc<Pipeline>,
     /// The class of tasks that were never begun.
-    fresh: u32,
+    pub(super) fresh: u32,
     /// For each stage the class of tasks that wait for it.
     pub(super) classes: Box<[u32]>,
     /// For each stage how long after its grant its lease ends at the latest, in milliseconds.
@@ -222,9 +222,21 @@ impl Specs {
         numbers
     }
 
+    /// The number of a task's profile.
+    #[inline]
+    pub(super) fn profile_number(&self, task: u32) -> u32 {
+        self.profiles_of[task as usize]
+    }
+
+    /// The profile of this number.
+    #[inline]
+    pub(super) fn numbered(&self, profile: u32) -> &Profile {
+        &self.profiles[profile as usize]
+    }
+
     #[inline]
     pub(super) fn profile(&self, task: u32) -> &Profile {
-        &self.profiles[self.profiles_of[task as usize] as usize]
+        self.numbered(self.profile_number(task))
     }
 
     /// The class of a task at the stage that it is at.

@@ -211,27 +211,29 @@ impl Table {
         self.details.get(number).map_or(&PLAIN, |detail| detail)
     }
 
-    /// How a task is now; its detail, if it has one, is added to those that were saved.
+    /// Adds how a task is now to what was saved; its detail, if it has one, to the details.
     #[inline]
-    pub(super) fn save(&self, task: u32, details: &mut Vec<Arc<Detail>>) -> Saved {
-        let hot = self.hot[task as usize];
-        let (mut detail, mut why) = (NONE, Interruption::Crashed);
-        if hot.kind == Kind::Stopping
-            && let Some(lease) = self.leases.get(hot.slot)
-        {
-            why = lease.why;
+    pub(super) fn save(&self, task: u32, all: &mut Vec<Saved>, details: &mut Vec<Arc<Detail>>) {
+        let hot = &self.hot[task as usize];
+        let has_more = hot.detail != NONE || hot.kind == Kind::Stopping;
+        all.push(Saved { hot: *hot, task, detail: NONE, why: Interruption::Crashed });
+        if has_more && let Some(saved) = all.last_mut() {
+            self.save_more(saved, details);
         }
-        if hot.detail != NONE {
-            detail = self.save_detail(hot.detail, details);
-        }
-        Saved { task, detail, hot, why }
     }
 
     #[inline(never)]
-    fn save_detail(&self, detail: u32, details: &mut Vec<Arc<Detail>>) -> u32 {
-        let Some(detail) = self.details.get(detail) else { return NONE };
-        details.push(Arc::clone(detail));
-        u32::try_from(details.len() - 1).unwrap_or(NONE)
+    fn save_more(&self, saved: &mut Saved, details: &mut Vec<Arc<Detail>>) {
+        let Hot { kind, slot, detail, .. } = saved.hot;
+        if kind == Kind::Stopping
+            && let Some(lease) = self.leases.get(slot)
+        {
+            saved.why = lease.why;
+        }
+        if let Some(detail) = self.details.get(detail) {
+            saved.detail = u32::try_from(details.len()).unwrap_or(NONE);
+            details.push(Arc::clone(detail));
+        }
     }
 
     /// Makes a task what it was; what is computed of its neighbours stays.
