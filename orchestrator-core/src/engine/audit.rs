@@ -34,6 +34,14 @@ impl Engine {
         if let Some(token) = holds().map(|hold| hold.token).find(|token| *token > run.last_token) {
             faults.push(format!("token {token} lives, and {} is the greatest", run.last_token));
         }
+        let driver = run.driver.as_ref().and_then(|driver| self.owners.find(driver));
+        if driver != self.index.driver {
+            faults.push(format!("owner {driver:?} drives, noted {:?}", self.index.driver));
+        }
+        let has_budget = self.pools.values().any(|pool| pool.bounds.budget.is_some());
+        if (has_budget || run.budget.is_some()) && !self.index.has_budgets {
+            faults.push("there is a budget, and it is not noted".to_owned());
+        }
         self.audit_graph(&mut faults);
         self.audit_queues(&mut faults);
         self.audit_leases(&mut faults);
@@ -93,8 +101,8 @@ impl Engine {
         for (number, class) in (0_u32..).zip(&self.index.classes) {
             for (place, (key, task)) in class.ready.entries() {
                 let fits = self.specs.class(task, self.table.hot(task)) == Some(number)
-                    && self.table.hot(task).slot == place
-                    && key == self.index.key(&self.table, task)
+                    && self.table.places.of(task) == place
+                    && key == self.index.key(task, self.table.hot(task).since())
                     && self.index.locks.waits_in(task).is_none();
                 if !fits || queued[task as usize] != NONE {
                     faults.push(format!("task {task} is not as class {number} has it"));
@@ -114,8 +122,9 @@ impl Engine {
             let is_parked = self.index.locks.waits_in(number).is_some();
             let class = self.specs.class(number, hot);
             let is_ready = self.table.is_ready(number);
+            let budget = self.specs.budget(number);
             let is_overdrawn =
-                is_ready && class.is_some_and(|class| self.is_overdrawn(number, class));
+                is_ready && class.is_some_and(|class| self.index.is_overdrawn(hot, class, budget));
             if is_overdrawn != self.index.overdrawn.contains(&number) {
                 faults.push(format!("task {number} can pay, or cannot, and is taken otherwise"));
             }

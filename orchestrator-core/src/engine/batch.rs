@@ -1,11 +1,11 @@
 //! Several commands as one commit, undone as a whole when the commit is refused.
 
 use std::collections::BTreeSet;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::Engine;
 use super::body::Body;
-use super::detail::Detail;
 use super::draft::{Draft, Happening, What};
 use super::specs::Specs;
 use super::table::{Saved, Table};
@@ -26,16 +26,16 @@ pub(super) struct Batch {
     /// Whether anything was.
     is_open: bool,
     expected: Seq,
-    /// The commands, and what each gets back.
-    commands: Vec<(CommandId, Answer)>,
+    ids: Vec<CommandId>,
+    /// What the commands of these ids get back; apart, since what is put together piece by piece only
+    /// to be copied as a whole is waited for.
+    answers: Vec<Answer>,
     /// There is one from the first command on; apart, so that it is lent to a decision by its address.
     draft: Option<Box<Draft>>,
     /// The dependencies of a plan whose event is about to be applied.
     pub(super) links: Option<Box<Links>>,
-    /// How tasks were before each change, the first one first.
-    tasks: Vec<Saved>,
-    /// The details that those had.
-    details: Vec<Arc<Detail>>,
+    /// How tasks were before each change.
+    tasks: Saved,
     /// How other things were. Tasks come back before them: where these change what is computed of
     /// tasks, all of that is computed anew.
     undo: Vec<Undo>,
@@ -106,7 +106,7 @@ impl Batch {
     #[inline]
     pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
         if self.is_open {
-            table.save(task, &mut self.tasks, &mut self.details);
+            self.tasks.save(table, task);
         }
     }
 
@@ -148,12 +148,15 @@ impl Engine {
         }
         let mut draft = self.batch.draft.take().unwrap_or_default();
         let taken_on = self.take_on(&mut draft, now, id, command);
-        let answer = draft.answer;
-        self.batch.draft = Some(draft);
-        taken_on.map_or_else(|refusal| Err(*refusal), |()| Ok(answer))
+        let draft = self.batch.draft.insert(draft);
+        match taken_on {
+            Ok(()) => Ok(draft.answer),
+            Err(refusal) => Err(*refusal),
+        }
     }
 
     /// Decides a command and applies what it adds to the draft of the batch.
+    #[inline]
     fn take_on(
         &mut self,
         draft: &mut Draft,
@@ -187,7 +190,8 @@ impl Engine {
         if matches!(command, Command::Prune) {
             self.rank();
         }
-        self.batch.commands.push((id.clone(), draft.answer));
+        self.batch.ids.extend_from_slice(from_ref(id));
+        self.batch.answers.extend_from_slice(from_ref(&draft.answer));
         Ok(())
     }
 
@@ -212,9 +216,10 @@ impl Engine {
     pub fn batch(&self) -> Option<Commit> {
         let batch = self.batch.is_open.then_some(&self.batch)?;
         let draft = batch.draft.as_ref()?;
+        let commands = batch.ids.iter().cloned().zip(batch.answers.iter().copied());
         Some(Commit {
             expected: batch.expected,
-            commands: batch.commands.clone(),
+            commands: commands.collect(),
             events: self.published(draft),
             records: self.touched(batch),
             blobs: draft.blobs.clone(),
@@ -225,14 +230,14 @@ impl Engine {
     pub fn accept(&mut self) {
         let batch = &mut self.batch;
         batch.is_open = false;
-        batch.commands.clear();
+        batch.ids.clear();
+        batch.answers.clear();
         if let Some(draft) = &mut batch.draft {
             draft.clear();
         }
         self.table.forget();
         if !is_on(Mutant::CommittedIsUndone) {
             batch.tasks.clear();
-            batch.details.clear();
             batch.undo.clear();
         }
         batch.run = None;
@@ -268,6 +273,7 @@ impl Engine {
         self.batch.undo = undo;
         if let Some(run) = self.batch.run.take() {
             self.run = run.map(|run| *run);
+            self.note_run();
         }
         if let Some(run) = &mut self.run
             && self.batch.had_run
@@ -281,22 +287,20 @@ impl Engine {
 
     fn undo_tasks(&mut self) {
         let mut tasks = std::mem::take(&mut self.batch.tasks);
-        let mut details = std::mem::take(&mut self.batch.details);
-        if is_on(Mutant::UndoneForwards) {
-            tasks.reverse();
-        }
-        for saved in tasks.drain(..).rev() {
+        for place in 0..tasks.len() {
+            let last_first = tasks.len() - 1 - place;
+            let place = if is_on(Mutant::UndoneForwards) { place } else { last_first };
             if !is_on(Mutant::RefusedCommitLeavesIndex) {
-                self.restore_task(&saved, &details);
+                self.restore_task(&tasks.before(place));
             }
         }
-        details.clear();
-        (self.batch.tasks, self.batch.details) = (tasks, details);
+        tasks.clear();
+        self.batch.tasks = tasks;
     }
 
     /// The present form of each record that was changed.
     fn touched(&self, batch: &Batch) -> Records {
-        let mut tasks: BTreeSet<u32> = batch.tasks.iter().map(|saved| saved.task).collect();
+        let mut tasks: BTreeSet<u32> = batch.tasks.tasks().collect();
         let mut pools = BTreeSet::new();
         let mut owners = BTreeSet::new();
         for change in &batch.undo {

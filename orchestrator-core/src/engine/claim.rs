@@ -29,6 +29,7 @@ const fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
 }
 
 impl Engine {
+    #[inline]
     pub(super) fn decide_claim(
         &self,
         draft: &mut Draft,
@@ -36,13 +37,8 @@ impl Engine {
         owner: &OwnerId,
     ) -> Result<(), Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        match self.next_grant(draft.now, run) {
-            Some(task) => self.grants(draft, run, owner, task),
-            None => {
-                draft.answer = Answer::Nothing;
-                Ok(())
-            }
-        }
+        let next = self.next_grant(draft.now, run);
+        self.grants(draft, run, owner, next)
     }
 
     pub(super) fn decide_claim_of(
@@ -53,32 +49,29 @@ impl Engine {
         task: TaskNo,
     ) -> Result<(), Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        match self.grant_of(draft.now, run, task.0) {
-            Some(task) => self.grants(draft, run, owner, task),
-            None => {
-                draft.answer = Answer::Nothing;
-                Ok(())
-            }
-        }
+        let next = self.grant_of(draft.now, run, task.0);
+        self.grants(draft, run, owner, next)
     }
 
     /// The number of the owner that claims, if it is the driver.
-    #[inline]
+    #[inline(always)]
     fn claiming(&self, run: &RunRecord, owner: &OwnerId) -> Result<u32, Box<Refusal>> {
-        let is_driver = run.driver.as_ref() == Some(owner) || is_on(Mutant::AnyoneClaims);
-        let number = self.owners.find(owner).filter(|_| is_driver);
+        let driver = self.index.driver.filter(|_| run.driver.as_ref() == Some(owner));
+        let number = if is_on(Mutant::AnyoneClaims) { self.owners.find(owner) } else { driver };
         number.ok_or_else(|| Box::new(Refusal::NotDriver(owner.clone())))
     }
 
-    /// The grant of a task's stage, which fits.
-    #[inline]
+    /// The grant of the stage of the task that is next, which fits.
+    #[inline(always)]
     fn grants(
         &self,
         draft: &mut Draft,
         run: &RunRecord,
         owner: u32,
-        number: u32,
+        next: Option<u32>,
     ) -> Result<(), Box<Refusal>> {
+        draft.answer = Answer::Nothing;
+        let Some(number) = next else { return Ok(()) };
         let hot = self.table.hot(number);
         let last = run.last_token;
         let mut token = last.next().ok_or_else(|| Box::new(Refusal::TokensUsedUp { last }))?;
@@ -102,7 +95,7 @@ impl Engine {
     ///
     /// What does not fit is passed over, so that nothing waits behind it. Tasks whose wait is over
     /// count, whether or not a tick has said so.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let goes_on =
             is_on(Mutant::PausedRunGrants) && matches!(run.state, RunState::Paused { .. });
@@ -116,6 +109,7 @@ impl Engine {
     }
 
     /// The first task that fits, as long as nothing is kept for another one.
+    #[inline]
     fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let mut first: Option<Turn> = None;
         for number in &self.index.in_turn {
@@ -259,7 +253,7 @@ impl Engine {
                 && let Some(list) = self.index.locks.obstacle(task)
             {
                 let class = u32::try_from(number).unwrap_or(u32::MAX);
-                self.index.park_first(&mut self.table, class, list);
+                self.index.park_first(&mut self.table.places, class, list);
             }
         }
     }
@@ -283,7 +277,9 @@ impl Engine {
             && self.has_capacity(now, run, class)
             && self.has_scope(number)
             && kept_for.is_none_or(|other| !self.is_kept_from(number, class, other));
-        fits.then(|| turn(class.stage, (self.index.key(&self.table, number), number)))
+        fits.then(|| {
+            turn(class.stage, (self.index.key(number, self.table.hot(number).since()), number))
+        })
     }
 
     #[inline]
@@ -294,7 +290,7 @@ impl Engine {
 
     /// Whether every pool has the permits, and is open, the budgets cover the stage, and it is not
     /// held back.
-    #[inline]
+    #[inline(always)]
     fn has_capacity(&self, now: Timestamp, run: &RunRecord, class: &Class) -> bool {
         for (number, permits) in &class.needs {
             let Some(pool) = self.pools.get(*number) else { return false };

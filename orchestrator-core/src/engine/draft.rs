@@ -142,6 +142,7 @@ impl Draft {
     }
 
     /// Takes back all of it.
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.events.clear();
         self.others.clear();

@@ -2,17 +2,15 @@
 //! the neighbours in step. What each event about a task changes in it is in `steps`, how tasks come
 //! and go in `growth`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
 use super::batch::Undo;
 use super::body::Body;
-use super::detail::Detail;
 use super::draft::{Draft, Happening, What};
 use super::growth::limit_default;
 use super::specs::Profile;
-use super::table::{Row, Saved};
+use super::table::{Before, Row};
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
@@ -41,6 +39,7 @@ impl Engine {
     }
 
     /// Applies an event of a draft.
+    #[inline]
     pub(super) fn happen(&mut self, draft: &Draft, event: &Happening) {
         match &event.what {
             What::Granted(grant) => self.apply_grant(event.at, grant),
@@ -51,6 +50,7 @@ impl Engine {
         self.seq = self.seq.plus(1);
     }
 
+    #[inline(never)]
     fn apply(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         match kind {
             EventKind::RunCreated { run, rules } => self.apply_created(at, run, rules),
@@ -189,26 +189,16 @@ impl Engine {
         if !self.has(task) {
             return;
         }
-        let number = task.0;
-        self.batch.task_changes(&self.table, number);
-        let before = *self.table.hot(number);
-        let of = self.specs.profile_number(number);
-        self.unlink(number, &before, of);
-        let (profile, stage) = (self.specs.numbered(of), before.stage());
-        let cx = Context { profile, stage, has_scope: self.index.locks.has_scope(number) };
-        let mut row = self.table.row(number);
-        change(&mut row, &cx);
-        row.set_since(at);
-        self.changed(number, &before, of);
+        self.batch.task_changes(&self.table, task.0);
+        self.rework(task.0, |row, cx| {
+            change(row, cx);
+            row.set_since(at);
+        });
     }
 
     /// Makes a task what it was.
-    pub(super) fn restore_task(&mut self, saved: &Saved, details: &[Arc<Detail>]) {
-        let before = *self.table.hot(saved.task);
-        let of = self.specs.profile_number(saved.task);
-        self.unlink(saved.task, &before, of);
-        self.table.restore(saved, details);
-        self.changed(saved.task, &before, of);
+    pub(super) fn restore_task(&mut self, before: &Before<'_>) {
+        self.rework(before.task, |row, _| row.restore(before));
     }
 
     /// Changes a task within its phase.
@@ -218,15 +208,10 @@ impl Engine {
         }
         self.batch.task_changes(&self.table, task.0);
         // What it has spent may decide whether it can run.
-        let before = *self.table.hot(task.0);
-        let is_queued = self.table.is_ready(task.0) && self.specs.budget(task.0).is_some();
-        let of = self.specs.profile_number(task.0);
-        if is_queued {
-            self.unlink(task.0, &before, of);
-        }
-        change(&mut self.table.row(task.0));
-        if is_queued {
-            self.changed(task.0, &before, of);
+        if self.table.is_ready(task.0) && self.specs.budget(task.0).is_some() {
+            self.rework(task.0, |row, _| change(row));
+        } else {
+            change(&mut self.table.row(task.0));
         }
     }
 
@@ -244,6 +229,15 @@ impl Engine {
         if let Some(run) = &mut self.run {
             change(run);
         }
+        self.note_run();
+    }
+
+    /// Notes what each claim asks of the run.
+    pub(super) fn note_run(&mut self) {
+        let run = self.run.as_ref();
+        let driver = run.and_then(|run| run.driver.as_ref());
+        self.index.driver = driver.and_then(|driver| self.owners.find(driver));
+        self.index.has_budgets |= run.is_some_and(|run| run.budget.is_some());
     }
 
     pub(super) fn change_pool(&mut self, name: &PoolName, change: impl FnOnce(&mut PoolRecord)) {
@@ -251,6 +245,7 @@ impl Engine {
         let mut record =
             old.clone().unwrap_or_else(|| PoolRecord::new(name.clone(), limit_default(name)));
         change(&mut record);
+        self.index.has_budgets |= record.bounds.budget.is_some();
         self.pools.set(name, Some(record));
         self.batch.changed(Undo::Pool(name.clone(), old));
     }
@@ -264,9 +259,9 @@ impl Engine {
 
 /// What a change of a task may depend on beside its state.
 pub(super) struct Context<'a> {
-    profile: &'a Profile,
+    pub(super) profile: &'a Profile,
     /// The stage that it was at.
-    stage: u8,
+    pub(super) stage: u8,
     pub(super) has_scope: bool,
 }
 

@@ -30,6 +30,18 @@ fn is_before<K: Ord + Copy>(one: (K, u32), other: (K, u32)) -> bool {
     (one.0 < other.0) | ((one.0 == other.0) & (one.1 < other.1))
 }
 
+/// Which child comes first of those that these entries begin with.
+#[inline]
+fn least_child<K: Ord + Copy>(entries: &[(K, u32)]) -> Option<usize> {
+    if let Some([one, two, three, four]) = entries.first_chunk::<CHILDREN>() {
+        let left = usize::from(is_before(*two, *one));
+        let right = usize::from(is_before(*four, *three)) + 2;
+        return Some(if is_before(entries[right], entries[left]) { right } else { left });
+    }
+    let before = |one: &usize, other: &usize| entries[*one].cmp(&entries[*other]);
+    (0..entries.len()).min_by(before)
+}
+
 /// The id of what was taken out of the middle of a row.
 const HOLE: u32 = u32::MAX;
 /// Tells places in the row from those in the heap.
@@ -85,6 +97,11 @@ impl<K: Ord + Copy> Heap<K> {
             self.row.push((key, id));
             return;
         }
+        self.insert_apart(key, id, placed);
+    }
+
+    #[inline(never)]
+    fn insert_apart(&mut self, key: K, id: u32, placed: &mut impl FnMut(u32, u32)) {
         self.entries.push((key, id));
         self.rise(self.entries.len() - 1, placed);
     }
@@ -96,7 +113,11 @@ impl<K: Ord + Copy> Heap<K> {
             self.remove_from_row(place, placed);
             return;
         }
-        let place = place as usize;
+        self.remove_apart(place as usize, placed);
+    }
+
+    #[inline(never)]
+    fn remove_apart(&mut self, place: usize, placed: &mut impl FnMut(u32, u32)) {
         let Some(last) = self.entries.pop() else { return };
         if place < self.entries.len() {
             self.entries[place] = last;
@@ -197,22 +218,13 @@ impl<K: Ord + Copy> Heap<K> {
         let entry = self.entries[place];
         loop {
             let first = place * CHILDREN + 1;
-            let end = (first + CHILDREN).min(self.entries.len());
-            let Some(children) = self.entries.get(first..end) else { break };
-            let Some((mut below, rest)) = children.split_first().map(|(one, rest)| (*one, rest))
-            else {
-                break;
-            };
-            let mut least = first;
-            for (child, one) in (first + 1..).zip(rest) {
-                let is_less = is_before(*one, below);
-                (least, below) = if is_less { (child, *one) } else { (least, below) };
-            }
+            let Some(least) = self.entries.get(first..).and_then(least_child) else { break };
+            let below = self.entries[first + least];
             if !is_before(below, entry) {
                 break;
             }
             self.put(place, below, placed);
-            place = least;
+            place = first + least;
         }
         self.entries[place] = entry;
         place

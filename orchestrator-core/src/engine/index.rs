@@ -10,7 +10,8 @@ use super::leases::HardStops;
 use super::locks::Locks;
 use super::registry::Registry;
 use super::slab::NONE;
-use super::table::Table;
+use super::table::{Hot, Places};
+use crate::budget::allowance;
 use crate::id::PoolName;
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -58,6 +59,12 @@ pub(super) struct Index {
     /// The classes, those of later stages first.
     pub(super) in_turn: Vec<u32>,
     known_classes: BTreeMap<ClassKey, u32>,
+    /// Whether the tasks of a class need more than one permit.
+    has_wide: bool,
+    /// The number of the owner that drives the run.
+    pub(super) driver: Option<u32>,
+    /// Whether the run or a pool has, or had, a budget.
+    pub(super) has_budgets: bool,
     /// What is taken of each pool, by its number.
     pub(super) used: Vec<Used>,
     /// Tasks that were begun.
@@ -117,6 +124,7 @@ impl Index {
         let is_before = |other: &u32| self.classes[*other as usize].stage >= stage;
         let place = self.in_turn.partition_point(is_before);
         self.in_turn.insert(place, number);
+        self.has_wide |= is_wide;
         self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready });
         self.known_classes.insert(key, number);
         number
@@ -135,54 +143,79 @@ impl Index {
     }
 
     #[inline]
-    pub(super) fn key(&self, table: &Table, task: u32) -> u64 {
-        let order = self.order.get(task as usize).copied().unwrap_or(0);
-        key(order, table.hot(task).since())
+    pub(super) fn key(&self, task: u32, since: Timestamp) -> u64 {
+        key(self.order.get(task as usize).copied().unwrap_or(0), since)
     }
 
     /// Whether others may take from the task what it needs, one part after the other.
-    #[inline]
-    fn is_wide(&self, table: &Table, class: u32, task: u32) -> bool {
-        self.classes[class as usize].is_wide
-            || (!self.locks.is_empty()
-                && self.locks.has_parts(task)
-                && !table.hot(task).holds_scope())
+    fn is_wide(&self, task: u32, hot: &Hot, class: u32) -> bool {
+        self.classes[class as usize].is_wide || (self.locks.has_parts(task) && !hot.holds_scope())
     }
 
-    /// Puts a task among what is ready.
+    /// Whether the task's own budget does not cover its stage. It has no lease.
     #[inline]
-    pub(super) fn enter(&mut self, table: &mut Table, class: u32, task: u32) {
-        if self.is_wide(table, class, task) {
-            self.wide.insert((table.hot(task).since(), task));
+    pub(super) fn is_overdrawn(&self, hot: &Hot, class: u32, budget: Option<Usd>) -> bool {
+        budget.is_some() && self.overdraws(hot, class, budget)
+    }
+
+    #[inline(never)]
+    fn overdraws(&self, hot: &Hot, class: u32, budget: Option<Usd>) -> bool {
+        let cap = self.classes[class as usize].cap;
+        let unseen = is_on(Mutant::OverdrawnTaskGoesOn);
+        allowance(budget, hot.spent(), cap).is_none() && !unseen
+    }
+
+    /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        places: &mut Places,
+        (task, hot): (u32, &Hot),
+        class: u32,
+        budget: Option<Usd>,
+    ) {
+        if self.is_overdrawn(hot, class, budget) {
+            self.overdrawn.insert(task);
+            return;
         }
-        let key = self.key(table, task);
-        self.classes[class as usize].ready.insert(key, task, &mut table.placer());
+        let key = self.key(task, hot.since());
+        if !self.is_narrow() && self.is_wide(task, hot, class) {
+            self.wide.insert((hot.since(), task));
+        }
+        self.classes[class as usize].ready.insert(key, task, &mut places.note());
     }
 
     /// Takes a task out of what is ready, or from where it is parked.
     #[inline]
-    pub(super) fn leave(&mut self, table: &mut Table, class: u32, task: u32) {
-        if !self.overdrawn.is_empty() && self.overdrawn.remove(&task) {
-            return;
-        }
-        if self.is_wide(table, class, task) {
-            self.wide.remove(&(table.hot(task).since(), task));
-        }
-        if self.locks.is_empty() {
-            let place = table.hot(task).slot;
-            self.classes[class as usize].ready.remove(place, &mut table.placer());
+    pub(super) fn leave(&mut self, places: &mut Places, (task, hot): (u32, &Hot), class: u32) {
+        if self.is_narrow() && self.overdrawn.is_empty() {
+            let place = places.of(task);
+            self.classes[class as usize].ready.remove(place, &mut places.note());
         } else {
-            self.leave_locks(table, class, task);
+            self.leave_any(places, (task, hot), class);
         }
     }
 
-    fn leave_locks(&mut self, table: &mut Table, class: u32, task: u32) {
-        let place = table.hot(task).slot;
-        if self.locks.waits_in(task).is_some() {
-            self.locks.unpark(task, class, place, &mut table.placer());
+    /// Whether no task needs several things at once, or a scope.
+    #[inline]
+    const fn is_narrow(&self) -> bool {
+        !self.has_wide && self.locks.is_empty()
+    }
+
+    #[inline(never)]
+    fn leave_any(&mut self, places: &mut Places, (task, hot): (u32, &Hot), class: u32) {
+        if self.overdrawn.remove(&task) {
             return;
         }
-        self.classes[class as usize].ready.remove(place, &mut table.placer());
+        if self.is_wide(task, hot, class) {
+            self.wide.remove(&(hot.since(), task));
+        }
+        let place = places.of(task);
+        if self.locks.waits_in(task).is_some() {
+            self.locks.unpark(task, class, place, &mut places.note());
+            return;
+        }
+        self.classes[class as usize].ready.remove(place, &mut places.note());
         let stood_for = self.locks.stand_down(task, class);
         self.stood.extend(stood_for.map(|list| (list, class)));
     }
@@ -190,46 +223,71 @@ impl Index {
     /// Lets others stand where tasks stood that are gone from what is ready: at the end of a change,
     /// when it is known whether they took what the others wait for.
     #[inline]
-    pub(super) fn replace_stood(&mut self, table: &mut Table) {
+    pub(super) fn replace_stood(&mut self, places: &mut Places) {
         while let Some((list, class)) = self.stood.pop() {
-            self.promote(table, list, class);
+            self.promote(places, list, class);
         }
     }
 
     /// Lets a task that waits in a list stand for its class there, if the list is free.
-    pub(super) fn promote(&mut self, table: &mut Table, list: u32, class: u32) {
-        let promoted = self.locks.promote(list, class, &mut table.placer());
+    #[inline(never)]
+    fn promote(&mut self, places: &mut Places, list: u32, class: u32) {
+        let promoted = self.locks.promote(list, class, &mut places.note());
         if let Some((key, task)) = promoted {
-            self.classes[class as usize].ready.insert(key, task, &mut table.placer());
+            self.classes[class as usize].ready.insert(key, task, &mut places.note());
         }
     }
 
     /// Parks the first task of a class, which something keeps from its scope.
-    pub(super) fn park_first(&mut self, table: &mut Table, class: u32, list: u32) {
-        let first = self.classes[class as usize].ready.pop(&mut table.placer());
+    pub(super) fn park_first(&mut self, places: &mut Places, class: u32, list: u32) {
+        let first = self.classes[class as usize].ready.pop(&mut places.note());
         let Some((key, task)) = first else { return };
         let stood_for = self.locks.stand_down(task, class);
-        self.locks.park((task, class, key), list, &mut table.placer());
+        self.locks.park((task, class, key), list, &mut places.note());
         if let Some(list) = stood_for {
-            self.promote(table, list, class);
+            self.promote(places, list, class);
         }
     }
 
-    #[inline]
+    /// Gives a task its scope, or takes it; who waited for it may go on.
+    #[inline(never)]
+    pub(super) fn hold_scope(&mut self, places: &mut Places, task: u32, holds: bool) {
+        if holds {
+            self.locks.hold(task);
+            return;
+        }
+        let mut freed = std::mem::take(&mut self.freed);
+        self.locks.release(task, &mut freed);
+        if is_on(Mutant::FreedScopeWakesNobody) {
+            freed.clear();
+        }
+        for list in freed.drain(..) {
+            for class in self.locks.classes(list) {
+                self.promote(places, list, class);
+            }
+        }
+        self.freed = freed;
+    }
+
+    #[inline(always)]
     pub(super) fn take(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits = used.permits.saturating_add(*permits);
-            used.reserved = used.reserved.plus(reserved);
+            if reserved > Usd::ZERO {
+                used.reserved = used.reserved.plus(reserved);
+            }
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn give_back(&mut self, class: u32, reserved: Usd) {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits = used.permits.saturating_sub(*permits);
-            used.reserved = used.reserved.minus(reserved);
+            if reserved > Usd::ZERO {
+                used.reserved = used.reserved.minus(reserved);
+            }
         }
     }
 

@@ -82,7 +82,9 @@ impl Leases {
     /// Lets the numbers of leases that ended be given again.
     #[inline]
     pub(super) fn forget(&mut self) {
-        self.free.append(&mut self.ended);
+        while let Some(number) = self.ended.pop() {
+            self.free.push(number);
+        }
     }
 }
 
@@ -96,7 +98,7 @@ pub(super) struct HardStops {
 }
 
 impl HardStops {
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(
         &mut self,
         stage: u8,
@@ -106,9 +108,14 @@ impl HardStops {
     ) {
         let stage = usize::from(stage);
         if self.of_stage.len() <= stage {
-            self.of_stage.resize_with(stage + 1, Heap::default);
+            self.make_room(stage);
         }
         self.of_stage[stage].insert(stop, lease, placed);
+    }
+
+    #[inline(never)]
+    fn make_room(&mut self, stage: usize) {
+        self.of_stage.resize_with(stage + 1, Heap::default);
     }
 
     #[inline]

@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Adds to the draft what the command causes, with its answer.
-    #[inline]
+    #[inline(always)]
     fn decide_into(
         &self,
         draft: &mut Draft,

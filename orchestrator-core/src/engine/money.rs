@@ -41,7 +41,13 @@ impl Engine {
 
     /// What the budgets of the run and of pools leave for a stage of this class; `None` when one of
     /// them does not cover it.
+    #[inline]
     pub(super) fn allowance(&self, run: &RunRecord, class: &Class) -> Option<Usd> {
+        if self.index.has_budgets { self.allowed(run, class) } else { Some(class.cap) }
+    }
+
+    #[inline(never)]
+    fn allowed(&self, run: &RunRecord, class: &Class) -> Option<Usd> {
         let unseen = is_on(Mutant::BudgetForgetsReservations);
         let reserved = if unseen { Usd::ZERO } else { run.reserved };
         let mut least = allowance(run.budget, run.spent.plus(reserved), class.cap)?;
@@ -65,27 +71,9 @@ impl Engine {
         if class.cap == Usd::ZERO {
             return Some(Usd::ZERO);
         }
-        self.reservation_of(run, class, number)
-    }
-
-    fn reservation_of(&self, run: &RunRecord, class: &Class, number: u32) -> Option<Usd> {
         let shared = self.allowance(run, class)?;
-        let spent = self.table.view(number).spent();
+        let spent = self.table.hot(number).spent();
         Some(shared.min(allowance(self.specs.budget(number), spent, class.cap)?))
-    }
-
-    /// Whether the task's own budget does not cover its stage. It has no lease.
-    #[inline]
-    pub(super) fn is_overdrawn(&self, number: u32, class: u32) -> bool {
-        let budget = self.specs.budget(number);
-        budget.is_some_and(|budget| self.overdraws(budget, number, class))
-    }
-
-    fn overdraws(&self, budget: Usd, number: u32, class: u32) -> bool {
-        let cap = self.index.classes[class as usize].cap;
-        let spent = self.table.view(number).spent();
-        let unseen = is_on(Mutant::OverdrawnTaskGoesOn);
-        allowance(Some(budget), spent, cap).is_none() && !unseen
     }
 
     /// Whether nothing of this class may be begun as things are: more is under way than is finished, or the

@@ -28,6 +28,7 @@ impl Engine {
     }
 
     /// A task that another one waits for, if this edge counts, became done, or is so no longer.
+    #[inline]
     fn count_unmet(&mut self, from: u32, number: u32, is_done: bool) {
         if !self.specs.is_edge(from, number) {
             return;
@@ -42,15 +43,23 @@ impl Engine {
         }
         let is_met = *unmet == 0;
         // Most wait for more: nothing else of them is looked at.
-        if was_met == is_met || self.table.hot(number).kind() != Kind::Open {
+        if was_met != is_met {
+            self.met(number, is_met);
+        }
+    }
+
+    /// All that a task waits for is done now, or is so no longer.
+    fn met(&mut self, number: u32, is_met: bool) {
+        if self.table.hot(number).kind() != Kind::Open {
             return;
         }
-        if let Some(class) = self.specs.class(number, self.table.hot(number)) {
-            if is_met {
-                self.enter(class, number);
-            } else {
-                self.index.leave(&mut self.table, class, number);
-            }
+        let Self { specs, table, index, .. } = self;
+        let (row, places) = table.split(number);
+        let Some(class) = specs.class(number, row.hot()) else { return };
+        if is_met {
+            index.enter(places, (number, row.hot()), class, specs.budget(number));
+        } else {
+            index.leave(places, (number, row.hot()), class);
         }
     }
 
@@ -71,6 +80,15 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Puts a task in the index, in which it is not.
+    fn put_in(&mut self, number: u32) {
+        let Self { specs, table, index, .. } = self;
+        let is_met = table.unmet(number) == 0;
+        let (mut row, places) = table.split(number);
+        let class = specs.class(number, row.hot());
+        index.put_in(places, &mut row, class, is_met, specs.budget(number));
     }
 
     /// Computes everything anew: after a plan came or went, and after loading.
@@ -102,7 +120,7 @@ impl Engine {
             if hot.is_in_flight() {
                 self.index.count_in_flight(self.specs.fresh_class(number), true);
             }
-            self.link(number, self.specs.profile_number(number));
+            self.put_in(number);
         }
         if let Some(run) = &mut self.run {
             run.counts = counts;

@@ -1,197 +1,176 @@
 //! Where the index has a task, by its phase.
 //!
-//! [`Engine::unlink`] and [`Engine::link`] are the only two places that change the index for a task's
-//! phase, so that it is a function of the records at all times: undoing a change is linking the old
-//! record again. What most changes go through is put in where it is called, so that what is known
-//! there of the phase need not be asked again.
+//! [`Index::take_out`] and [`Index::put_in`] are the only two places that change the index for a task's
+//! phase, and [`Engine::rework`] goes through both, so that the index is a function of the records at
+//! all times: undoing a change is putting the old record in again. What most changes go through is
+//! put in where it is called, so that what is known there of the phase need not be asked again.
 
 use super::Engine;
+use super::evolve::Context;
+use super::index::Index;
 use super::kind::Kind;
-use super::leases::Hold;
-use super::slab::NONE;
-use super::table::{Hot, Table};
+use super::table::{Hot, Places, Row, View};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
+use crate::record::Counts;
 
 impl Engine {
-    /// Takes a task of this profile out of the index, as far as its phase put it in.
+    /// Changes a task, and brings all that is computed in step.
     #[inline(always)]
-    pub(super) fn unlink(&mut self, number: u32, hot: &Hot, profile: u32) {
-        let class = self.specs.numbered(profile).class(hot);
+    pub(super) fn rework(&mut self, number: u32, change: impl FnOnce(&mut Row<'_>, &Context<'_>)) {
+        let Self { specs, table, index, run, .. } = self;
+        let (profile, is_met) = (specs.profile(number), table.unmet(number) == 0);
+        let (mut row, places) = table.split(number);
+        let was = *row.hot();
+        index.take_out(places, &mut row, profile.class(&was), is_met);
+        let has_scope = index.locks.has_scope(number);
+        change(&mut row, &Context { profile, stage: was.stage(), has_scope });
+        let is = *row.hot();
+        if was.holds_scope() != is.holds_scope() {
+            index.hold_scope(places, number, is.holds_scope());
+        }
+        if let Some(run) = run {
+            recount(&mut run.counts, was.kind(), is.kind());
+        }
+        index.recount(&was, &is, profile.fresh);
+        index.put_in(places, &mut row, profile.class(&is), is_met, specs.budget(number));
+        if was.kind() != is.kind() && (was.kind().concerns_others() || is.kind().concerns_others())
+        {
+            self.tell_dependents(number, was.kind(), is.kind());
+        }
+        self.index.replace_stood(&mut self.table.places);
+    }
+}
+
+/// Counts a task that was in one phase as one in another.
+#[inline(always)]
+fn recount(counts: &mut Counts, was: Kind, is: Kind) {
+    if was != is {
+        let drifts = is_on(Mutant::CountsDrift) && was == Kind::Deferred;
+        *was.counter(counts) -= u32::from(!drifts);
+        *is.counter(counts) += 1;
+    }
+}
+
+impl Index {
+    /// Takes a task out, as far as its phase put it in.
+    #[inline(always)]
+    fn take_out(
+        &mut self,
+        places: &mut Places,
+        row: &mut Row<'_>,
+        class: Option<u32>,
+        is_met: bool,
+    ) {
         // Most are one of the first two.
-        if hot.kind() == Kind::Open {
+        if row.hot().kind() == Kind::Open {
             if let Some(class) = class
-                && self.table.unmet(number) == 0
+                && is_met
             {
-                self.index.leave(&mut self.table, class, number);
+                self.leave(places, (row.number(), row.hot()), class);
             }
-        } else if hot.kind() == Kind::Leased {
-            self.unlink_lease(hot, class);
-        } else if !hot.kind().is_settled() {
-            self.unlink_wait(number, hot, class);
+        } else if row.hot().kind() == Kind::Leased {
+            self.take_lease_out(row, class);
+        } else if !row.hot().kind().is_settled() {
+            self.take_wait_out(row.number(), row.view(), class);
         }
     }
 
-    #[inline]
-    fn unlink_lease(&mut self, hot: &Hot, class: Option<u32>) {
-        let (index, table) = (&mut self.index, &mut self.table);
-        let lease = table.lease(hot.slot);
-        let (place, reserved) =
-            lease.map_or((NONE, Usd::ZERO), |lease| (lease.place, lease.hold.reserved));
+    #[inline(always)]
+    fn take_lease_out(&mut self, row: &mut Row<'_>, class: Option<u32>) {
+        let Some(lease) = row.its_lease() else { return };
+        let (place, reserved) = (lease.place, lease.hold.reserved);
         if !is_on(Mutant::StopOutlivesLease) {
-            let mut placed = |lease, place| place_stop(table, lease, place);
-            index.hard_stops.remove(hot.stage(), place, &mut placed);
+            self.hard_stops.remove(row.hot().stage(), place, &mut row.note_stops());
         }
         if let Some(class) = class {
-            index.give_back(class, reserved);
+            self.give_back(class, reserved);
         }
     }
 
-    fn unlink_wait(&mut self, number: u32, hot: &Hot, class: Option<u32>) {
-        let index = &mut self.index;
-        if hot.kind() == Kind::Deferred {
-            if let Some((until, _)) = self.table.view(number).detail().deferred {
-                index.timers.remove(&(until, number));
+    #[inline(never)]
+    fn take_wait_out(&mut self, number: u32, task: View<'_>, class: Option<u32>) {
+        if task.hot().kind() == Kind::Deferred {
+            if let Some((until, _)) = task.detail().deferred {
+                self.timers.remove(&(until, number));
             }
             class
                 .filter(|_| is_on(Mutant::WaitingKeepsPermits))
                 .into_iter()
-                .for_each(|class| index.give_back(class, Usd::ZERO));
+                .for_each(|class| self.give_back(class, Usd::ZERO));
         } else {
-            index.stopping.remove(&number);
-            let lease = self.table.lease(hot.slot);
-            let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
+            self.stopping.remove(&number);
+            let reserved = task.hold().map_or(Usd::ZERO, |hold| hold.reserved);
             let times = 1 - usize::from(is_on(Mutant::StopLeaksPermits))
                 + usize::from(is_on(Mutant::StopGivesBackTwice));
-            let give_back = |class| (0..times).for_each(|_| index.give_back(class, reserved));
+            let give_back = |class| (0..times).for_each(|_| self.give_back(class, reserved));
             class.into_iter().for_each(give_back);
         }
     }
 
-    /// Puts a task of this profile in where its phase says.
+    /// Puts a task in where its phase says; all its stages together may spend this budget.
     #[inline(always)]
-    pub(super) fn link(&mut self, number: u32, profile: u32) {
-        let hot = self.table.hot(number);
-        let class = self.specs.numbered(profile).class(hot);
-        if hot.kind() == Kind::Open {
+    pub(super) fn put_in(
+        &mut self,
+        places: &mut Places,
+        row: &mut Row<'_>,
+        class: Option<u32>,
+        is_met: bool,
+        budget: Option<Usd>,
+    ) {
+        if row.hot().kind() == Kind::Open {
             if let Some(class) = class
-                && self.table.unmet(number) == 0
+                && is_met
             {
-                self.enter(class, number);
+                self.enter(places, (row.number(), row.hot()), class, budget);
             }
-        } else if hot.kind() == Kind::Leased {
-            let (stage, slot) = (hot.stage(), hot.slot);
-            self.link_lease(stage, slot, class);
-        } else if !hot.kind().is_settled() {
-            self.link_wait(number, class);
+        } else if row.hot().kind() == Kind::Leased {
+            self.put_lease_in(row, class);
+        } else if !row.hot().kind().is_settled() {
+            self.put_wait_in(row.number(), row.view(), class);
         }
     }
 
-    #[inline]
-    fn link_lease(&mut self, stage: u8, slot: u32, class: Option<u32>) {
-        let (index, table) = (&mut self.index, &mut self.table);
-        let Some(Hold { token, hard_stop, reserved, .. }) = table.lease(slot).map(|of| &of.hold)
-        else {
-            return;
-        };
-        let (stop, reserved) = ((*hard_stop, *token), *reserved);
-        let mut placed = |lease, place| place_stop(table, lease, place);
-        index.hard_stops.insert(stage, stop, slot, &mut placed);
+    #[inline(always)]
+    fn put_lease_in(&mut self, row: &mut Row<'_>, class: Option<u32>) {
+        let Some(hold) = row.its_lease().map(|lease| &lease.hold) else { return };
+        let (stop, reserved) = ((hold.hard_stop, hold.token), hold.reserved);
+        let (stage, lease) = (row.hot().stage(), row.hot().lease());
+        self.hard_stops.insert(stage, stop, lease, &mut row.note_stops());
         if let Some(class) = class {
-            index.take(class, reserved);
+            self.take(class, reserved);
         }
     }
 
-    fn link_wait(&mut self, number: u32, class: Option<u32>) {
-        let (hot, index) = (self.table.hot(number), &mut self.index);
-        if hot.kind() == Kind::Deferred {
-            if let Some((until, _)) = self.table.view(number).detail().deferred {
-                index.timers.insert((until, number));
+    #[inline(never)]
+    fn put_wait_in(&mut self, number: u32, task: View<'_>, class: Option<u32>) {
+        if task.hot().kind() == Kind::Deferred {
+            if let Some((until, _)) = task.detail().deferred {
+                self.timers.insert((until, number));
             }
             class
                 .filter(|_| is_on(Mutant::WaitingKeepsPermits))
                 .into_iter()
-                .for_each(|class| index.take(class, Usd::ZERO));
+                .for_each(|class| self.take(class, Usd::ZERO));
         } else {
-            index.stopping.insert(number);
-            let lease = self.table.lease(hot.slot);
-            let reserved = lease.map_or(Usd::ZERO, |lease| lease.hold.reserved);
-            class.into_iter().for_each(|class| index.take(class, reserved));
+            self.stopping.insert(number);
+            let reserved = task.hold().map_or(Usd::ZERO, |hold| hold.reserved);
+            class.into_iter().for_each(|class| self.take(class, reserved));
         }
     }
 
-    /// Counts a task that was like this as it is now.
+    /// Counts a task that was like this, and whose first class is this one, as it is now.
     #[inline(always)]
-    fn recount(&mut self, number: u32, was: &Hot, profile: u32) {
-        let (is, index) = (self.table.hot(number), &mut self.index);
-        if let Some(run) = &mut self.run
-            && was.kind() != is.kind()
-        {
-            let drifts = is_on(Mutant::CountsDrift) && was.kind() == Kind::Deferred;
-            *was.kind().counter(&mut run.counts) -= u32::from(!drifts);
-            *is.kind().counter(&mut run.counts) += 1;
-        }
+    fn recount(&mut self, was: &Hot, is: &Hot, first_class: u32) {
         if is.is_never_met() {
-            index.blocked += u32::from(is.is_blocked());
-            index.blocked -= u32::from(was.is_blocked());
+            self.blocked += u32::from(is.is_blocked());
+            self.blocked -= u32::from(was.is_blocked());
         }
-        index.begun = index.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
+        if (was.attempt() > 0) != (is.attempt() > 0) {
+            self.begun = self.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
+        }
         if was.is_in_flight() != is.is_in_flight() {
-            index.count_in_flight(self.specs.numbered(profile).fresh, is.is_in_flight());
+            self.count_in_flight(first_class, is.is_in_flight());
         }
-    }
-
-    /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
-    #[inline]
-    pub(super) fn enter(&mut self, class: u32, number: u32) {
-        if self.is_overdrawn(number, class) {
-            self.index.overdrawn.insert(number);
-        } else {
-            self.index.enter(&mut self.table, class, number);
-        }
-    }
-
-    /// A task of this profile that was like this, and was taken out of the index, is another one now:
-    /// puts it in again, and tells those whom it concerns.
-    #[inline(always)]
-    pub(super) fn changed(&mut self, number: u32, was: &Hot, profile: u32) {
-        let is = self.table.hot(number);
-        let (kind, holds_scope) = (is.kind(), is.holds_scope());
-        if was.holds_scope() != holds_scope {
-            self.hold_scope(number, holds_scope);
-        }
-        self.recount(number, was, profile);
-        self.link(number, profile);
-        if was.kind() != kind && (was.kind().concerns_others() || kind.concerns_others()) {
-            self.tell_dependents(number, was.kind(), kind);
-        }
-        self.index.replace_stood(&mut self.table);
-    }
-
-    /// Gives a task its scope, or takes it; who waited for it may go on.
-    fn hold_scope(&mut self, number: u32, holds: bool) {
-        let index = &mut self.index;
-        if holds {
-            index.locks.hold(number);
-            return;
-        }
-        let mut freed = std::mem::take(&mut index.freed);
-        index.locks.release(number, &mut freed);
-        if is_on(Mutant::FreedScopeWakesNobody) {
-            freed.clear();
-        }
-        for list in freed.drain(..) {
-            for class in index.locks.classes(list) {
-                index.promote(&mut self.table, list, class);
-            }
-        }
-        index.freed = freed;
-    }
-}
-
-#[inline]
-fn place_stop(table: &mut Table, lease: u32, place: u32) {
-    if let Some(lease) = table.lease_mut(lease) {
-        lease.place = place;
     }
 }

@@ -41,11 +41,6 @@ impl<K: Ord + Clone, V> Registry<K, V> {
         if self.entries.get(self.last as usize).is_some_and(|(known, _)| known == name) {
             return Some(self.last);
         }
-        self.search(name)
-    }
-
-    #[inline(never)]
-    fn search(&self, name: &K) -> Option<u32> {
         self.numbers.get(name).copied()
     }
 

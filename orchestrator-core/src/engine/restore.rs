@@ -60,11 +60,13 @@ impl Engine {
         engine.check_records(&snapshot.tasks)?;
         engine.run = Some(snapshot.run.clone());
         for pool in &snapshot.pools {
+            engine.index.has_budgets |= pool.bounds.budget.is_some();
             engine.pools.set(&pool.name, Some(pool.clone()));
         }
         for owner in &snapshot.owners {
             engine.owners.set(&owner.owner.id, Some(owner.clone()));
         }
+        engine.note_run();
         engine.table.reserve(snapshot.tasks.len());
         for record in &snapshot.tasks {
             engine.push_record(record);

@@ -222,21 +222,9 @@ impl Specs {
         numbers
     }
 
-    /// The number of a task's profile.
-    #[inline]
-    pub(super) fn profile_number(&self, task: u32) -> u32 {
-        self.profiles_of[task as usize]
-    }
-
-    /// The profile of this number.
-    #[inline]
-    pub(super) fn numbered(&self, profile: u32) -> &Profile {
-        &self.profiles[profile as usize]
-    }
-
     #[inline]
     pub(super) fn profile(&self, task: u32) -> &Profile {
-        self.numbered(self.profile_number(task))
+        &self.profiles[self.profiles_of[task as usize] as usize]
     }
 
     /// The class of a task at the stage that it is at.

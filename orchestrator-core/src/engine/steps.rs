@@ -14,6 +14,7 @@ use crate::record::{Cause, Delay, Escalation, Wait};
 use crate::time::Timestamp;
 
 impl Engine {
+    #[inline(never)]
     pub(super) fn apply_grant(&mut self, at: Timestamp, grant: &Granted) {
         let Granted { task, stage, attempt, token, owner, hard_stop, reserved } = *grant;
         let hold = Hold { token, owner, granted_at: at, hard_stop, reserved };
@@ -46,6 +47,7 @@ impl Engine {
         }
     }
 
+    #[inline(never)]
     pub(super) fn apply_passed(&mut self, at: Timestamp, passed: &Passed, made: Option<&Made>) {
         let Passed { task, cost, .. } = passed;
         let merged = made.and_then(|made| made.merged.as_ref());

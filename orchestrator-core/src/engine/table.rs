@@ -2,13 +2,15 @@
 //!
 //! A task that went through without trouble, and whose stages made nothing, costs 56 bytes here; what
 //! most tasks do not have lies apart in a [`Detail`]. A [`Row`] changes a task where it lies, a
-//! [`View`] reads it, a [`Saved`] is how it was.
+//! [`View`] reads it, [`Saved`] is how tasks were.
 
 mod row;
+mod saved;
 
 use std::sync::Arc;
 
 pub(super) use self::row::Row;
+pub(super) use self::saved::{Before, Saved};
 use super::detail::{Detail, PLAIN};
 use super::kind::Kind;
 use super::leases::{Hold, Lease, Leases};
@@ -34,8 +36,8 @@ pub(super) struct Hot {
     since: Timestamp,
     last_token: FencingToken,
     spent: Usd,
-    /// Its place in the heap or list that its phase puts it in, or the number of its lease.
-    pub(super) slot: u32,
+    /// The number of its lease.
+    lease: u32,
     dispatches: u32,
     attempt: u32,
     /// How many grants of the run its workspace is older than its last one, and 1; 0 is none,
@@ -59,24 +61,34 @@ const NEVER_MET: u8 = 8;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Table {
     hot: Vec<Hot>,
+    pub(super) places: Places,
     /// For each task how many of its dependencies are not done; apart, since each end of one that is
     /// waited for counts here, and touches nothing else of most of those that wait.
     unmet: Vec<u32>,
-    /// For each task how many of its dependencies are escalated, cancelled or blocked.
+    /// For each task how many of its dependencies are escalated, cancelled or blocked; empty as long
+    /// as none is.
     dead: Vec<u32>,
     details: Slab<Arc<Detail>>,
     leases: Leases,
 }
 
-/// How a task was before a change.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Saved {
-    pub(super) task: u32,
-    /// The place of its detail among those that were saved.
-    detail: u32,
-    hot: Hot,
-    /// Why its lease was being stopped; meaningless unless it was. The lease itself is still there.
-    why: Interruption,
+/// For each task its place in the heap that it waits in, if it is in one; apart, since what moves in a
+/// heap touches nothing else of most tasks there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Places(Vec<u32>);
+
+impl Places {
+    /// The place of a task.
+    #[inline]
+    pub(super) fn of(&self, task: u32) -> u32 {
+        self.0[task as usize]
+    }
+
+    /// Notes places as a heap tells them.
+    #[inline]
+    pub(super) fn note(&mut self) -> impl FnMut(u32, u32) + '_ {
+        |task, place| self.0[task as usize] = place
+    }
 }
 
 /// One task, to be read.
@@ -110,11 +122,16 @@ impl Table {
 
     /// How many of a task's dependencies are escalated, cancelled or blocked.
     pub(super) fn dead(&self, task: u32) -> u32 {
-        self.dead[task as usize]
+        self.dead.get(task as usize).copied().unwrap_or(0)
     }
 
     pub(super) fn set_dead(&mut self, task: u32, dead: u32) {
-        self.dead[task as usize] = dead;
+        if dead > 0 && self.dead.is_empty() {
+            self.dead.resize(self.hot.len(), 0);
+        }
+        if let Some(place) = self.dead.get_mut(task as usize) {
+            *place = dead;
+        }
         let flags = &mut self.hot[task as usize].flags;
         *flags = if dead > 0 { *flags | NEVER_MET } else { *flags & !NEVER_MET };
     }
@@ -129,26 +146,15 @@ impl Table {
         &self.hot
     }
 
-    /// Gives a task's place in a heap a writer of its own, while the heap is borrowed.
-    #[inline]
-    pub(super) fn placer(&mut self) -> impl FnMut(u32, u32) + '_ {
-        |task, place| self.hot[task as usize].slot = place
-    }
-
     #[inline]
     pub(super) fn lease(&self, number: u32) -> Option<&Lease> {
         self.leases.get(number)
     }
 
-    #[inline]
-    pub(super) fn lease_mut(&mut self, number: u32) -> Option<&mut Lease> {
-        self.leases.get_mut(number)
-    }
-
     pub(super) fn reserve(&mut self, more: usize) {
         self.hot.reserve_exact(more);
+        self.places.0.reserve_exact(more);
         self.unmet.reserve_exact(more);
-        self.dead.reserve_exact(more);
     }
 
     /// Adds a task that was never granted.
@@ -158,7 +164,7 @@ impl Table {
             since: at,
             last_token: FencingToken(0),
             spent: Usd::ZERO,
-            slot: NONE,
+            lease: NONE,
             dispatches: 0,
             attempt: 0,
             workspace: 0,
@@ -168,18 +174,22 @@ impl Table {
             way: Way::Verified,
             flags: 0,
         });
+        self.places.0.push(NONE);
         self.unmet.push(0);
-        self.dead.push(0);
+        if !self.dead.is_empty() {
+            self.dead.push(0);
+        }
         self.row(number)
     }
 
     pub(super) fn truncate(&mut self, tasks: usize) {
+        self.places.0.truncate(tasks);
         self.unmet.truncate(tasks);
         self.dead.truncate(tasks);
         for hot in self.hot.drain(tasks..) {
             self.details.remove(hot.detail);
             if hot.kind.has_lease() {
-                self.leases.end(hot.slot);
+                self.leases.end(hot.lease);
             }
         }
     }
@@ -192,14 +202,20 @@ impl Table {
 
     #[inline]
     pub(super) fn row(&mut self, number: u32) -> Row<'_> {
-        let Self { hot, details, leases, .. } = self;
-        Row { number, hot: &mut hot[number as usize], details, leases }
+        self.split(number).0
+    }
+
+    /// A task to be changed, and the places of all.
+    #[inline]
+    pub(super) fn split(&mut self, number: u32) -> (Row<'_>, &mut Places) {
+        let Self { hot, places, details, leases, .. } = self;
+        (Row { number, hot: &mut hot[number as usize], details, leases }, places)
     }
 
     #[inline]
     pub(super) fn view(&self, number: u32) -> View<'_> {
         let hot = &self.hot[number as usize];
-        let lease = hot.kind.has_lease().then(|| self.leases.get(hot.slot)).flatten();
+        let lease = hot.kind.has_lease().then(|| self.leases.get(hot.lease)).flatten();
         View { hot, lease, detail: self.detail(hot.detail) }
     }
 
@@ -209,58 +225,6 @@ impl Table {
             return &PLAIN;
         }
         self.details.get(number).map_or(&PLAIN, |detail| detail)
-    }
-
-    /// Adds how a task is now to what was saved; its detail, if it has one, to the details.
-    #[inline]
-    pub(super) fn save(&self, task: u32, all: &mut Vec<Saved>, details: &mut Vec<Arc<Detail>>) {
-        let hot = &self.hot[task as usize];
-        let has_more = hot.detail != NONE || hot.kind == Kind::Stopping;
-        all.push(Saved { hot: *hot, task, detail: NONE, why: Interruption::Crashed });
-        if has_more && let Some(saved) = all.last_mut() {
-            self.save_more(saved, details);
-        }
-    }
-
-    #[inline(never)]
-    fn save_more(&self, saved: &mut Saved, details: &mut Vec<Arc<Detail>>) {
-        let Hot { kind, slot, detail, .. } = saved.hot;
-        if kind == Kind::Stopping
-            && let Some(lease) = self.leases.get(slot)
-        {
-            saved.why = lease.why;
-        }
-        if let Some(detail) = self.details.get(detail) {
-            saved.detail = u32::try_from(details.len()).unwrap_or(NONE);
-            details.push(Arc::clone(detail));
-        }
-    }
-
-    /// Makes a task what it was; what is computed of its neighbours stays.
-    pub(super) fn restore(&mut self, saved: &Saved, details: &[Arc<Detail>]) {
-        let row = self.row(saved.task);
-        let lease_of = |hot: &Hot| hot.kind.has_lease().then_some(hot.slot);
-        let (had, has) = (lease_of(&saved.hot), lease_of(row.hot));
-        if had != has {
-            has.into_iter().for_each(|lease| row.leases.take_back(lease));
-            had.into_iter().for_each(|lease| row.leases.revive(lease));
-        }
-        if let Some(lease) = had.and_then(|lease| row.leases.get_mut(lease)) {
-            lease.why = saved.why;
-        }
-        let (detail, never_met) = (row.hot.detail, row.hot.flags & NEVER_MET);
-        let flags = saved.hot.flags & !NEVER_MET | never_met;
-        *row.hot = Hot { detail, flags, slot: had.unwrap_or(NONE), ..saved.hot };
-        match details.get(saved.detail as usize).map(Arc::clone) {
-            Some(detail) => match row.details.get_mut(row.hot.detail) {
-                Some(place) => *place = detail,
-                None => row.hot.detail = row.details.insert(detail),
-            },
-            None => {
-                row.details.remove(row.hot.detail);
-                row.hot.detail = NONE;
-            }
-        }
     }
 }
 
@@ -345,8 +309,18 @@ impl Hot {
     }
 
     #[inline]
+    pub(super) const fn lease(&self) -> u32 {
+        self.lease
+    }
+
+    #[inline]
     pub(super) const fn since(&self) -> Timestamp {
         self.since
+    }
+
+    #[inline]
+    pub(super) const fn spent(&self) -> Usd {
+        self.spent
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{HOLDS_SCOPE, Hot, ON_CANDIDATE, UNDER_WAY, Way};
+use super::{Before, HOLDS_SCOPE, Hot, NEVER_MET, ON_CANDIDATE, UNDER_WAY, View, Way};
 use crate::engine::detail::{Detail, PLAIN};
 use crate::engine::kind::Kind;
 use crate::engine::leases::{Hold, Lease, Leases};
@@ -25,13 +25,67 @@ pub(in crate::engine) struct Row<'a> {
 
 impl Row<'_> {
     #[inline]
+    pub(in crate::engine) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    #[inline]
     pub(in crate::engine) const fn hot(&self) -> &Hot {
         self.hot
     }
 
+    /// It, to be read.
+    #[inline]
+    pub(in crate::engine) fn view(&self) -> View<'_> {
+        let lease = self.hot.kind.has_lease().then(|| self.its_lease()).flatten();
+        View { hot: self.hot, lease, detail: self.detail() }
+    }
+
+    /// The lease that it has in its phase.
+    #[inline]
+    pub(in crate::engine) fn its_lease(&self) -> Option<&Lease> {
+        self.leases.get(self.hot.lease)
+    }
+
+    /// Notes the places of leases among the hard stops.
+    #[inline]
+    pub(in crate::engine) fn note_stops(&mut self) -> impl FnMut(u32, u32) + '_ {
+        |lease, place| {
+            if let Some(lease) = self.leases.get_mut(lease) {
+                lease.place = place;
+            }
+        }
+    }
+
+    /// Makes it what it was; what is computed of its neighbours stays.
+    pub(in crate::engine) fn restore(&mut self, before: &Before<'_>) {
+        let lease_of = |hot: &Hot| hot.kind.has_lease().then_some(hot.lease);
+        let (had, has) = (lease_of(before.hot), lease_of(self.hot));
+        if had != has {
+            has.into_iter().for_each(|lease| self.leases.take_back(lease));
+            had.into_iter().for_each(|lease| self.leases.revive(lease));
+        }
+        if let Some(lease) = had.and_then(|lease| self.leases.get_mut(lease)) {
+            lease.why = before.why;
+        }
+        let (detail, never_met) = (self.hot.detail, self.hot.flags & NEVER_MET);
+        let flags = before.hot.flags & !NEVER_MET | never_met;
+        *self.hot = Hot { detail, flags, lease: had.unwrap_or(NONE), ..*before.hot };
+        match before.detail.map(Arc::clone) {
+            Some(detail) => match self.details.get_mut(self.hot.detail) {
+                Some(place) => *place = detail,
+                None => self.hot.detail = self.details.insert(detail),
+            },
+            None => {
+                self.details.remove(self.hot.detail);
+                self.hot.detail = NONE;
+            }
+        }
+    }
+
     #[inline]
     pub(in crate::engine) fn hold(&self) -> Option<Hold> {
-        let lease = self.hot.kind.has_lease().then(|| self.leases.get(self.hot.slot)).flatten();
+        let lease = self.hot.kind.has_lease().then(|| self.leases.get(self.hot.lease)).flatten();
         lease.map(|lease| lease.hold)
     }
 
@@ -41,26 +95,17 @@ impl Row<'_> {
     }
 
     /// The detail, made if there is none.
-    #[inline(never)]
+    #[inline]
     pub(in crate::engine) fn detail_mut(&mut self) -> &mut Detail {
-        if self.hot.detail == NONE {
-            self.hot.detail = self.details.insert(Arc::default());
-        }
-        let detail = self.details.get_mut(self.hot.detail);
-        Arc::make_mut(detail.expect("a detail stays as long as its task names it"))
+        detail_of(self.hot, self.details)
     }
 
     /// Sets something back to what it is in a task that has no detail.
     #[inline]
     pub(in crate::engine) fn set_back(&mut self, change: impl FnOnce(&mut Detail)) {
         if self.hot.detail != NONE {
-            self.set_detail_back(change);
+            change(self.detail_mut());
         }
-    }
-
-    #[inline(never)]
-    fn set_detail_back(&mut self, change: impl FnOnce(&mut Detail)) {
-        change(self.detail_mut());
     }
 
     #[inline]
@@ -148,19 +193,14 @@ impl Row<'_> {
     #[inline]
     fn leave(&mut self) {
         if self.hot.kind.has_lease() {
-            self.leases.end(self.hot.slot);
-            self.hot.slot = NONE;
+            self.leases.end(self.hot.lease);
+            self.hot.lease = NONE;
         } else if self.hot.detail != NONE {
-            self.leave_detail();
-        }
-    }
-
-    #[inline(never)]
-    fn leave_detail(&mut self) {
-        match self.hot.kind {
-            Kind::Deferred => self.set_back(|detail| detail.deferred = None),
-            Kind::Escalated => self.set_back(|detail| detail.escalation = None),
-            Kind::Open | Kind::Leased | Kind::Stopping | Kind::Done | Kind::Cancelled => {}
+            match self.hot.kind {
+                Kind::Deferred => self.detail_mut().deferred = None,
+                Kind::Escalated => self.detail_mut().escalation = None,
+                Kind::Open | Kind::Leased | Kind::Stopping | Kind::Done | Kind::Cancelled => {}
+            }
         }
     }
 
@@ -184,13 +224,13 @@ impl Row<'_> {
     pub(in crate::engine) fn lease(&mut self, hold: Hold) {
         self.go(Kind::Leased);
         let lease = Lease { hold, task: self.number, place: NONE, why: Interruption::Crashed };
-        self.hot.slot = self.leases.insert(lease);
+        self.hot.lease = self.leases.insert(lease);
     }
 
     /// Has its lease stopped, or stopped for another reason; nothing, when it has none.
     pub(in crate::engine) fn stop(&mut self, why: Interruption) {
         if self.hot.kind.has_lease()
-            && let Some(lease) = self.leases.get_mut(self.hot.slot)
+            && let Some(lease) = self.leases.get_mut(self.hot.lease)
         {
             lease.why = why;
             self.hot.kind = Kind::Stopping;
@@ -222,4 +262,15 @@ impl Row<'_> {
     pub(in crate::engine) fn cancel(&mut self) {
         self.go(Kind::Cancelled);
     }
+}
+
+/// The detail of a task, made if there is none. Not of a row, so that a row need not lie in memory
+/// because of what is rare.
+#[inline(never)]
+fn detail_of<'a>(hot: &mut Hot, details: &'a mut Slab<Arc<Detail>>) -> &'a mut Detail {
+    if hot.detail == NONE {
+        hot.detail = details.insert(Arc::default());
+    }
+    let detail = details.get_mut(hot.detail);
+    Arc::make_mut(detail.expect("a detail stays as long as its task names it"))
 }
