@@ -138,7 +138,7 @@ mod tests {
 
     /// The view is drawn only so often, and so shows what is new a moment later.
     fn assert_comes(live: &Live, term: &InMemoryTerm, part: &str) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(300);
         while !term.contents().contains(part) {
             assert!(Instant::now() < until, "{part} is not in:\n{}", term.contents());
             live.head.tick();

@@ -22,7 +22,7 @@ const BACKLOG: usize = 4_096;
 /// Characters of a line of somebody else's that are shown.
 const SAID_CHARS_MAX: usize = 2_000;
 /// How long the end waits for what is still to be shown.
-const CLOSE_WAIT: Duration = Duration::from_secs(2);
+const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
 /// Shows a run to a person: live on a terminal, else in plain lines.
 ///

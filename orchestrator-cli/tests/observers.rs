@@ -126,6 +126,9 @@ async fn each_stage_is_a_span_with_how_it_ended_and_what_it_cost() {
     assert!(text.contains("said words=\"thinking\""), "{text}");
 }
 
+/// Longer than it takes to tell anything, also on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+
 async fn notify(dir: &Path, script: &str, store: &Arc<dyn Store>) -> Notifier {
     let command = ["sh", "-c", script, "sh", dir.to_str().unwrap()].map(str::to_owned);
     Notifier::start(&command, dir.join("told"), store.as_ref(), &run()).await.unwrap()
@@ -142,7 +145,7 @@ async fn a_person_is_told_what_waits_for_one_at_least_once_with_the_same_id() {
     let script = format!(r#"test -e "$1/tried" || {{ : > "$1/tried"; exit 1; }}; {TELL}"#);
     let notifier = Arc::new(notify(dir.path(), &script, &store).await);
     drive(&store, Arc::<Notifier>::clone(&notifier) as Arc<dyn Observer>).await;
-    notifier.close(Duration::from_secs(30)).await;
+    notifier.close(PATIENCE).await;
     let first = heard();
     let words: Vec<Vec<&str>> =
         first.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -157,10 +160,10 @@ async fn a_person_is_told_what_waits_for_one_at_least_once_with_the_same_id() {
     );
 
     // The next process tells nothing again, unless it is not known what was told.
-    notify(dir.path(), TELL, &store).await.close(Duration::from_secs(30)).await;
+    notify(dir.path(), TELL, &store).await.close(PATIENCE).await;
     assert_eq!(heard(), first);
     std::fs::remove_file(dir.path().join("told")).unwrap();
-    notify(dir.path(), TELL, &store).await.close(Duration::from_secs(30)).await;
+    notify(dir.path(), TELL, &store).await.close(PATIENCE).await;
     assert_eq!(heard().lines().collect::<BTreeSet<_>>().len(), 2);
     assert_eq!(heard().lines().count(), 4);
 }
@@ -174,7 +177,7 @@ async fn what_could_not_be_told_is_told_by_the_next_process_and_a_stall_is_told_
     notifier.close(Duration::from_millis(100)).await;
     let next = notify(dir.path(), TELL, &store).await;
     next.ended(&RunEnd::Stalled(Vec::new()), Seq(99));
-    next.close(Duration::from_secs(30)).await;
+    next.close(PATIENCE).await;
     let events: Vec<String> =
         heard().lines().map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect();
     assert_eq!(events, ["escalated", "failed", "stalled"]);

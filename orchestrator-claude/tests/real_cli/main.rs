@@ -455,6 +455,7 @@ fn loopback_api() -> std::process::Command {
     }
     let mut cargo = std::process::Command::new(env!("CARGO"));
     cargo.args(["run", "-q", "-p", env!("CARGO_PKG_NAME"), "--features", "testing"]);
+    cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     cargo.args(["--example", "loopback_api", "--"]);
     cargo
 }
