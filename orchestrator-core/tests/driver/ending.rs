@@ -196,9 +196,7 @@ async fn a_host_that_panics_is_asked_again_and_its_lease_is_not_forgotten() {
 #[tokio::test(start_paused = true)]
 async fn the_same_process_drives_on_after_it_had_to_give_up() {
     for dies_after in 0..30 {
-        let world = World::new(|_| StageEnd::passed());
-        // A process of its own, since all drives under one name in one process know of each other.
-        let world = World { host: world.host.process(77), ..world };
+        let world = World::new(|_| StageEnd::passed()).alone();
         let dying = FaultStore::scripted(Arc::clone(&world.store), from(dies_after));
         let first = World { store: Arc::new(dying), ..world.clone() };
         let gave_up = first.drive(Some(plan(&[("a", &[]), ("b", &["a"])]))).await;

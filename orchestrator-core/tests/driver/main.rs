@@ -68,6 +68,12 @@ impl World {
         }
     }
 
+    /// The same in a process that no other test has: all drives of one process know of each other.
+    fn alone(self) -> Self {
+        static PROCESSES: AtomicU32 = AtomicU32::new(1_000);
+        Self { host: self.host.process(PROCESSES.fetch_add(1, Relaxed)), ..self }
+    }
+
     fn orchestrator(&self) -> Orchestrator {
         self.orchestrator_with(|_| {})
     }

@@ -280,9 +280,7 @@ async fn what_panics_before_anything_is_granted_is_why_the_run_cannot_be_taken_o
 async fn a_store_that_panics_at_any_call_ends_no_run_that_was_taken_over() {
     let mut completed = 0;
     for call in 0..40 {
-        let world = World::new(|_| StageEnd::passed());
-        // A process of its own, since all drives under one name in one process know of each other.
-        let world = World { host: world.host.process(77), ..world };
+        let world = World::new(|_| StageEnd::passed()).alone();
         let store = FaultStore::scripted(Arc::clone(&world.store), [(call, Fault::Panic)]);
         let store = Arc::new(store);
         let broken = World { store: Arc::<FaultStore<_>>::clone(&store), ..world.clone() };
