@@ -130,7 +130,7 @@ impl Call {
         self.say(&json!({
             "type": "system", "subtype": "init", "session_id": self.session, "model": self.model,
             "claude_code_version": "2.1.332", "tools": ["Read", "Write"], "mcp_servers": [],
-            "cwd": std::env::current_dir()?, "permissionMode": "acceptEdits",
+            "cwd": std::env::current_dir()?.to_string_lossy(), "permissionMode": "acceptEdits",
         }))?;
         if self.is_review { self.review(&prompt) } else { self.work(&prompt) }
     }
