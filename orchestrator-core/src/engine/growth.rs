@@ -25,10 +25,7 @@ impl Engine {
         self.batch.changed(Undo::Tasks(self.table.len()));
         let links = self.batch.links.take();
         let mentioned = self.add_specs(plan, None, links);
-        self.table.reserve(plan.tasks.len());
-        for _ in &plan.tasks {
-            self.table.push(at);
-        }
+        self.table.add(plan.tasks.len(), at);
         for (pool, limit) in &plan.pools {
             self.change_pool(pool, |record| record.limit = *limit);
         }

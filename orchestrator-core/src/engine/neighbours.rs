@@ -93,34 +93,31 @@ impl Engine {
 
     /// Computes everything anew: after a plan came or went, and after loading.
     pub(super) fn reindex(&mut self) {
-        let all = (0_u32..).take(self.table.len());
-        for number in all.clone() {
-            *self.table.unmet_mut(number) = 0;
-            self.table.set_dead(number, 0);
-        }
-        for number in self.specs.in_order() {
-            let hot = self.table.hot(number);
-            let (is_done, is_dead) = (hot.kind() == Kind::Done, hot.is_dead());
-            for next in self.specs.dependents(number) {
-                let is_unmet = !is_done || is_on(Mutant::DoneDependencyWaitedFor);
-                *self.table.unmet_mut(next) += u32::from(is_unmet);
-                self.table.set_dead(next, self.table.dead(next) + u32::from(is_dead));
-            }
-        }
+        self.table.forget_neighbours();
         self.index.clear();
         let mut counts = Counts::default();
-        for number in all {
+        // What a task waits for is known of all before it when it is its turn.
+        for number in self.specs.in_order() {
+            self.table.note_dead(number);
             if self.table.hot(number).holds_scope() {
                 self.index.locks.hold(number);
             }
             let hot = self.table.hot(number);
-            *hot.kind().counter(&mut counts) += 1;
+            let (kind, is_dead) = (hot.kind(), hot.is_dead());
+            *kind.counter(&mut counts) += 1;
             self.index.blocked += u32::from(hot.is_blocked());
             self.index.begun += u32::from(hot.attempt() > 0);
             if hot.is_in_flight() {
                 self.index.count_in_flight(self.specs.fresh_class(number), true);
             }
             self.put_in(number);
+            let is_unmet = kind != Kind::Done || is_on(Mutant::DoneDependencyWaitedFor);
+            for next in self.specs.dependents(number) {
+                *self.table.unmet_mut(next) += u32::from(is_unmet);
+                if is_dead {
+                    self.table.set_dead(next, self.table.dead(next) + 1);
+                }
+            }
         }
         if let Some(run) = &mut self.run {
             run.counts = counts;

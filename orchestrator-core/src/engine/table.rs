@@ -136,6 +136,22 @@ impl Table {
         *flags = if dead > 0 { *flags | NEVER_MET } else { *flags & !NEVER_MET };
     }
 
+    /// Takes no task for one that waits for another.
+    pub(super) fn forget_neighbours(&mut self) {
+        self.unmet.fill(0);
+        self.dead.clear();
+    }
+
+    /// Notes at a task what was counted for it.
+    #[inline]
+    pub(super) fn note_dead(&mut self, task: u32) {
+        let dead = self.dead(task);
+        // Most are as they were: they need not be written.
+        if self.hot(task).is_never_met() != (dead > 0) {
+            self.set_dead(task, dead);
+        }
+    }
+
     /// Whether a task could run if there were capacity.
     #[inline]
     pub(super) fn is_ready(&self, task: u32) -> bool {
@@ -157,23 +173,22 @@ impl Table {
         self.unmet.reserve_exact(more);
     }
 
+    /// Adds so many tasks that were never granted.
+    pub(super) fn add(&mut self, tasks: usize, at: Timestamp) {
+        self.reserve(tasks);
+        let len = self.hot.len() + tasks;
+        self.hot.resize(len, Hot::fresh(at));
+        self.places.0.resize(len, NONE);
+        self.unmet.resize(len, 0);
+        if !self.dead.is_empty() {
+            self.dead.resize(len, 0);
+        }
+    }
+
     /// Adds a task that was never granted.
     pub(super) fn push(&mut self, at: Timestamp) -> Row<'_> {
         let number = u32::try_from(self.hot.len()).unwrap_or(NONE);
-        self.hot.push(Hot {
-            since: at,
-            last_token: FencingToken(0),
-            spent: Usd::ZERO,
-            lease: NONE,
-            dispatches: 0,
-            attempt: 0,
-            workspace: 0,
-            detail: NONE,
-            stage: 0,
-            kind: Kind::Open,
-            way: Way::Verified,
-            flags: 0,
-        });
+        self.hot.push(Hot::fresh(at));
         self.places.0.push(NONE);
         self.unmet.push(0);
         if !self.dead.is_empty() {
@@ -282,6 +297,24 @@ impl<'a> View<'a> {
 }
 
 impl Hot {
+    /// A task that was never granted.
+    const fn fresh(at: Timestamp) -> Self {
+        Self {
+            since: at,
+            last_token: FencingToken(0),
+            spent: Usd::ZERO,
+            lease: NONE,
+            dispatches: 0,
+            attempt: 0,
+            workspace: 0,
+            detail: NONE,
+            stage: 0,
+            kind: Kind::Open,
+            way: Way::Verified,
+            flags: 0,
+        }
+    }
+
     #[inline]
     pub(super) const fn kind(&self) -> Kind {
         self.kind
