@@ -410,6 +410,8 @@ pub async fn what_one_handle_commits_another_reads(fixture: &dyn StoreFixture) {
 /// Thousands of tasks and events in one commit.
 pub async fn a_large_commit_comes_back_whole(fixture: &dyn StoreFixture) {
     const COUNT: u32 = 5_000;
+    // The text of a plan may be larger still.
+    const BLOB_BYTES: usize = 2 << 20;
     let store = fixture.open().await;
     let run = run_id("r");
     let mut commit = first_commit("r", "create");
@@ -417,12 +419,16 @@ pub async fn a_large_commit_comes_back_whole(fixture: &dyn StoreFixture) {
         (0..COUNT).map(|number| (number, full_task_record(&format!("task {number}")))).collect();
     commit.records.tasks.clone_from(&tasks);
     commit.events = (0..COUNT).map(|at| event(u64::from(at))).collect();
+    let blob: Vec<u8> = (0_u8..=250).cycle().take(BLOB_BYTES).collect();
+    commit.blobs = vec![blob.clone()];
     let end = store.commit(&run, &commit).await.expect("commit");
     assert_eq!(end, Seq(u64::from(COUNT)));
     let loaded = store.load(&run).await.expect("load").expect("the run is there");
     assert!(loaded.tasks.into_iter().eq(tasks.into_iter().map(|(_, task)| task)));
     let read = store.events(&run, Seq(0), usize::MAX).await.expect("events");
     assert!(read.into_iter().map(|stored| stored.event).eq(commit.events));
+    let kept = store.blob(&run, &BlobHash::of(&blob)).await.expect("blob");
+    assert!(kept.is_some_and(|kept| kept == blob), "the blob came back otherwise");
 }
 
 /// Free texts are any Unicode, of any length, a NUL among it; ids never get that far.
