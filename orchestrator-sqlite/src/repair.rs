@@ -6,9 +6,14 @@ use rusqlite::{Connection, Row, Transaction, params};
 
 use crate::codec::{Shared, read_exact_task};
 use crate::doctor::differences;
-use crate::error::{end_error, read_error};
-use crate::table::SQL;
+use crate::error::{corrupt, end_error, read_error};
+use crate::table::{RUNS, SQL};
 use crate::{log, read, rebuild, schema, stored, write};
+
+/// Two runs have one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the log of another row says that its run has this name")]
+struct NameTaken;
 
 /// Writes each record that is not what the log says anew; the names of those.
 pub(crate) fn repair(conn: &mut Connection, run: &RunId) -> Result<Vec<String>, StoreError> {
@@ -47,6 +52,19 @@ fn check_behind(
     }
 }
 
+/// Gives a run the name that it has in its log: records are written by name, and under another one
+/// would be those of another run.
+fn name_run(tx: &Transaction<'_>, number: i64, name: &RunId) -> Result<(), StoreError> {
+    const SQL: &str = "UPDATE runs SET id = ?2 WHERE run = ?1";
+    match stored::run_number(tx, name).map_err(read_error)? {
+        Some((other, _)) if other != number => {
+            Err(corrupt(RUNS.name, format_args!("row `{name}`, column `id`"), NameTaken))
+        }
+        Some(_) => Ok(()),
+        None => tx.execute(SQL, params![number, name.as_str()]).map(drop).map_err(read_error),
+    }
+}
+
 fn mend_run(
     tx: &Transaction<'_>,
     number: i64,
@@ -57,6 +75,7 @@ fn mend_run(
     if matches!(&found, Ok(Some((seq, run))) if (*seq, run) == (must.seq, &must.run)) {
         return Ok(());
     }
+    name_run(tx, number, &must.run.id)?;
     write::put_run_record(tx, must.seq, &must.run).map_err(read_error)?;
     write::put_plans(tx, number, &must.run.plans).map_err(read_error)?;
     mended.push("the run".to_owned());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::{env, process};
 
 use orchestrator_core::port::{CommitError, Store as _, StoreError};
-use orchestrator_core::testing::conformance::samples::{command_id, run_id, task_id};
+use orchestrator_core::testing::conformance::samples::{command_id, first_commit, run_id, task_id};
 use orchestrator_core::testing::{MemoryTarget, VirtualHost};
 use orchestrator_core::{Command, Engine, Seq, Snapshot, TaskSpec, Timestamp, VerifyCommand};
 use orchestrator_sqlite::SqliteStore;
@@ -257,4 +257,26 @@ async fn the_command_examines_mends_and_copies_the_file_of_a_run() {
         assert!(said.contains(expected), "{said}");
     }
     assert!(!fixture.dir().join("nothing.db").exists(), "no file is made by looking for one");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_that_somebody_renamed_gets_its_name_back_and_no_second_row() {
+    let fixture = TempStore::new();
+    let store = whole_run(&fixture).await;
+    let before = store.load(&run()).await.expect("load");
+    spoil(&fixture, "UPDATE runs SET id = 'another'");
+    assert!(faults(&store).await.concat().contains("another"));
+    let another = run_id("another");
+    // Who began the run anew meanwhile is not written over.
+    let commit = first_commit(run().as_str(), "create");
+    store.commit(&run(), &commit).await.expect("commit");
+    let refused = chain(&store.repair(&another).await.expect_err("the name is taken"));
+    assert!(refused.contains("`runs`") && refused.contains("another row"), "{refused}");
+    for table in ["runs", "tasks", "plans", "pools", "owners", "events", "commands", "blobs"] {
+        spoil(&fixture, &format!("DELETE FROM {table} WHERE run <> 1"));
+    }
+    assert_eq!(store.repair(&another).await.expect("it is mended"), ["the run"]);
+    assert_eq!(store.runs().await.expect("runs"), [run()]);
+    assert_eq!(store.load(&run()).await.expect("load"), before);
+    assert!(faults(&store).await.is_empty());
 }
