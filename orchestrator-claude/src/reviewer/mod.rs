@@ -7,6 +7,7 @@ mod rounds;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use orchestrator_core::port::{Change, Review, Reviewer, StageContext};
@@ -97,8 +98,9 @@ impl AgentReviewer {
     /// Asks, and once more when the answer is no verdict.
     async fn ask_twice(&self, question: &Question<'_>) -> Result<Verdicts, Unready> {
         let cx = question.cx;
-        let until = Instant::now() + cx.stage.timeout;
-        let first = self.ask(question, None, cx.stage.cap, until).await?;
+        let begun = Instant::now();
+        let time_left = || cx.stage.timeout.saturating_sub(begun.elapsed());
+        let first = self.ask(question, None, cx.stage.cap, time_left()).await?;
         let error = match first.read(question).await {
             Answered::Ended(judgement) => {
                 return Ok(Verdicts { judgement, cost: first.cost(), is_read: true });
@@ -107,10 +109,10 @@ impl AgentReviewer {
         };
         warn!(task = %cx.task.id, %error, "the verdict could not be read");
         let left = cx.stage.cap.minus(first.cost().settle(cx.stage.cap));
-        if left == Usd::ZERO || Instant::now() >= until || cx.cancel.is_cancelled() {
+        if left == Usd::ZERO || time_left().is_zero() || cx.cancel.is_cancelled() {
             return Ok(Verdicts::unreadable(&error, &first.finish.text, first.cost()));
         }
-        let second = match self.ask(question, Some(&error), left, until).await {
+        let second = match self.ask(question, Some(&error), left, time_left()).await {
             Ok(second) => second,
             Err(unready) => {
                 let judgement = Err(unready.outcome(cx));
@@ -130,7 +132,7 @@ impl AgentReviewer {
         question: &Question<'_>,
         repeat: Option<&VerdictError>,
         cap: Usd,
-        until: Instant,
+        wall: Duration,
     ) -> Result<Asked, Unready> {
         let cx = question.cx;
         let schema =
@@ -146,7 +148,7 @@ impl AgentReviewer {
             // In the stage's own directory, where nothing that ran before could put anything.
             home: &cx.dir.join("home"),
             cap,
-            wall: until.saturating_duration_since(Instant::now()),
+            wall,
         };
         let called = call.make().await?;
         let finish = called.finish(None, None);

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::slice::from_ref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orchestrator_claude::{
     ClaudeConfig, ClaudeReviewer, ClaudeRunner, FollowUps, Panel, PanelRule,
@@ -119,6 +120,15 @@ async fn a_later_round_reads_what_is_new_and_judges_what_was_found() {
     court.place.next_attempt("unreadable");
     let judgement = court.review(&judge("APPROVE", "", Some(said)), &third).await.judgement;
     assert_eq!(judgement.unwrap().verdict, Verdict::Approve);
+}
+
+#[tokio::test]
+async fn a_review_may_take_any_time() {
+    let mut court = Court::new("patient");
+    court.place.cx.stage.timeout = Duration::MAX;
+    let change = candidate("c1", &[part("src/lib.rs", "one")]);
+    let review = court.review(&judge("APPROVE", "", None), &change).await;
+    assert_eq!(review.judgement.unwrap().verdict, Verdict::Approve);
 }
 
 #[tokio::test]

@@ -106,7 +106,7 @@ pub struct DriverConfig {
     pub policy: Arc<dyn SchedulingPolicy>,
     /// How long leases live after a renewal; they are renewed three times as often.
     pub lease_ttl: Duration,
-    /// How long stages have to end when they are asked to.
+    /// How long stages have to end when they are asked to; more than a year counts as a year.
     pub stop_grace: Duration,
     /// Whether a run that is paused or parked is resumed.
     pub resume: bool,

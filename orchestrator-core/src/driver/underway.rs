@@ -30,6 +30,8 @@ use crate::record::Phase;
 const LEFTOVERS_RETRY: Duration = Duration::from_secs(1);
 /// How long nothing is granted beside what an earlier driver left.
 const INHERITED_WITHIN: Duration = Duration::from_secs(60);
+/// What a longer grace comes to: the end of a sum with the present has to be a time.
+const STOP_GRACE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The part of the grace that is left, when a driver stops, to end what was broken off.
 const LAST_GRACE_SHARE: u32 = 8;
 
@@ -104,7 +106,7 @@ impl UnderWay {
             run: config.run.clone(),
             host: Arc::clone(&ports.host),
             logs: StageLogs::of(ports, config),
-            stop_grace: config.stop_grace,
+            stop_grace: config.stop_grace.min(STOP_GRACE_MAX),
             to_loop,
             stages: JoinSet::new(),
             live: BTreeMap::new(),

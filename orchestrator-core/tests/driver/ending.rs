@@ -72,6 +72,18 @@ impl Host for Stubborn {
     }
 }
 
+#[tokio::test]
+async fn a_grace_without_end_ends_with_the_stage() {
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    let world = World::new(move |_| {
+        asked.cancel();
+        StageEnd::interrupted(Interruption::Silence)
+    });
+    let patient = world.configured(|config| config.stop_grace = Duration::MAX);
+    assert_eq!(patient.drive(Some(plan(&[("a", &[])])), stop).await.unwrap(), RunEnd::Stopped);
+}
+
 #[tokio::test(start_paused = true)]
 async fn p15_a_stage_past_its_hard_stop_that_does_not_listen_is_broken_off_and_granted_again() {
     let world = World::new(|_| StageEnd::passed());

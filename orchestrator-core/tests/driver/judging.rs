@@ -18,7 +18,7 @@ use super::{World, plan, run};
 
 impl World {
     /// An orchestrator that is configured otherwise.
-    fn configured(&self, change: impl FnOnce(&mut DriverConfig)) -> Orchestrator {
+    pub(super) fn configured(&self, change: impl FnOnce(&mut DriverConfig)) -> Orchestrator {
         let mut config = DriverConfig::new(run(), "stages".into());
         config.rules.backoff = Duration::ZERO;
         change(&mut config);
