@@ -315,7 +315,10 @@ impl Engine {
         if !self.has(task) {
             return Answer::Refused(Stale::UnknownTask);
         }
-        match holds(&self.table.view(task.0), token) {
+        let view = self.table.view(task.0);
+        match holds(&view, token) {
+            // As in a dispatch.
+            Ok(_) if view.detail().intent.as_ref() == Some(intent) => Answer::Done,
             Err(Stale::OtherToken { .. } | Stale::Stopping) if is_on(Mutant::AnyoneMerges) => {
                 draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
                 Answer::Done

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use orchestrator_core::{
     AGENTS, Answer, Cause, ChangeId, ClockReading, Command, CommandId, Cost, EVENT_BYTES_MAX,
-    Engine, EventKind, FencingToken, Interruption, Outcome, ParkReason, Phase, Pipeline, Plan,
-    PoolName, Reason, RetryRules, RunState, Scope, StageKind, StageSpec, TaskId, TaskSpec,
-    Timestamp, Usd, VerifyCommand, WallTime,
+    Engine, EventKind, FencingToken, Interruption, MergeIntent, Outcome, ParkReason, Phase,
+    Pipeline, Plan, PoolName, Reason, RetryRules, RunState, Scope, StageKind, StageSpec, TaskId,
+    TaskSpec, Timestamp, Usd, VerifyCommand, WallTime,
 };
 
 mod money;
@@ -366,7 +366,7 @@ fn a_merge_that_was_announced_is_not_cancelled_before_it_is_known() {
     }
     let grant = last.unwrap();
     let change = |name: &str| ChangeId::parse(name).unwrap();
-    let intent = orchestrator_core::MergeIntent { onto: change("o"), merged: change("m") };
+    let intent = MergeIntent { onto: change("o"), merged: change("m") };
     world.tell(&Command::IntendMerge { task: grant.number, token: grant.token, intent });
     let cancel = Command::Cancel { task: id("a"), actor: "ann".into(), reason: "no".into() };
     let name = CommandId::parse("cancel").unwrap();
@@ -529,4 +529,18 @@ fn a_workspace_is_that_of_its_lease_however_many_tokens_were_granted_since() {
     assert_eq!((verify.stage, verify.workspace), (1, Some(run.token)));
     let restored = Engine::restore(&world.engine.snapshot().unwrap()).unwrap();
     assert_eq!(restored.grant(verify.number), Some(verify));
+}
+
+#[test]
+fn p4_a_merge_that_is_announced_again_is_announced_once() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let grant = world.claim().unwrap();
+    let change = |name: &str| ChangeId::parse(name).unwrap();
+    for (merged, announced) in [("m", 1), ("m", 1), ("n", 2)] {
+        let intent = MergeIntent { onto: change("onto"), merged: change(merged) };
+        let (task, token) = (grant.number, grant.token);
+        assert_eq!(world.tell(&Command::IntendMerge { task, token, intent }), Answer::Done);
+        let is_it = |kind: &&EventKind| matches!(kind, EventKind::MergeIntended { .. });
+        assert_eq!(world.events.iter().filter(is_it).count(), announced);
+    }
 }
