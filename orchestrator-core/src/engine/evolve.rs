@@ -133,6 +133,11 @@ impl Engine {
     }
 
     fn apply_plan(&mut self, at: Timestamp, plan: &BlobHash) {
+        let mut entries = self.run.iter().flat_map(|run| &run.plans).map(|entry| &entry.blob);
+        if entries.any(|known| known == plan) || self.specs.pruned().any(|known| known == plan) {
+            // Only a damaged log adds a plan twice; its tasks would have the names of others.
+            return;
+        }
         let first = self.table.len();
         if let Some(Body::Plan(body)) = self.bodies.get(plan).cloned() {
             self.add_tasks(&body, at);

@@ -187,8 +187,10 @@ impl Specs {
         while let Some(from) = order.get(at).copied() {
             at += 1;
             for to in self.dependents(from) {
-                unmet[to as usize] -= 1;
-                if unmet[to as usize] == 0 {
+                // A damaged log may have it wait for fewer than there are edges.
+                let Some(left) = unmet[to as usize].checked_sub(1) else { continue };
+                unmet[to as usize] = left;
+                if left == 0 {
                     order.push(to);
                 }
             }

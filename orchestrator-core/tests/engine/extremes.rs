@@ -201,3 +201,14 @@ fn p16_records_that_do_not_fit_their_plans_are_refused_with_what_does_not() {
     (done.tasks[0].stage, done.tasks[0].phase) = (3, Phase::Done(Completion::Verified));
     assert!(Engine::restore(&done).is_ok(), "what is done has passed all of them");
 }
+
+#[test]
+fn p16_a_log_that_adds_a_plan_twice_adds_it_once() {
+    let tasks = plan(&[("a", &[]), ("b", &["a"])]);
+    let blob = BlobHash::of(&serde_json::to_vec(&tasks).unwrap());
+    let mut engine = World::new(tasks).engine;
+    let before = engine.snapshot().map(|all| (all.run.plans, all.tasks));
+    odd(&mut engine, &[EventKind::PlanAdded { plan: blob, tasks: 2 }]);
+    assert_eq!(engine.snapshot().map(|all| (all.run.plans, all.tasks)), before);
+    assert_eq!(engine.audit(), [""; 0]);
+}
