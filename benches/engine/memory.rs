@@ -1,4 +1,7 @@
 //! An allocator that counts what is in use.
+//!
+//! It hands on each of the four calls: what the trait would make of two of them, by new memory that is
+//! filled or copied to, is not what a program without it pays.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +24,19 @@ unsafe impl GlobalAlloc for Counting {
         IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `dealloc`, and `at` came from `System`.
         unsafe { System.dealloc(at, layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same there.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        IN_USE.fetch_add(size as u64, Ordering::Relaxed);
+        IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`, and `at` came from `System`.
+        unsafe { System.realloc(at, layout, size) }
     }
 }
 
