@@ -1,5 +1,7 @@
 //! Checks the engine against itself: everything computed must equal its computation from scratch.
 
+use std::collections::BTreeSet;
+
 use super::Engine;
 use super::body::Body;
 use super::index::Used;
@@ -111,9 +113,12 @@ impl Engine {
             }
         }
         let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
-            self.table.is_ready(*number) && self.index.wide.contains(&(hot.since(), *number))
+            let class = self.specs.class(*number, hot);
+            let of_class = class.and_then(|class| self.index.wide.get(&class));
+            let is_there = of_class.is_some_and(|wide| wide.contains(&(hot.since(), *number)));
+            self.table.is_ready(*number) && is_there
         });
-        if wide.count() != self.index.wide.len() {
+        if wide.count() != self.index.wide.values().map(BTreeSet::len).sum::<usize>() {
             faults.push(format!("{:?} need much and are not all ready", self.index.wide));
         }
         let mut timers = 0;

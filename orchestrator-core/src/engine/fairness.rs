@@ -2,52 +2,85 @@
 
 use super::Engine;
 use super::index::Class;
+use crate::budget::allowance;
 use crate::id::TaskNo;
 use crate::mutant::{Mutant, is_on};
 use crate::record::{PassedOver, RunRecord};
 use crate::time::Timestamp;
 
-/// Tasks that are looked at for one that can be served at all.
-const LOOKED_AT_MAX: usize = 16;
-
 impl Engine {
     /// Counts a grant against the task that has waited for longest, if it took something from it.
     #[inline]
-    pub(super) fn note_passed_over(&mut self, granted: u32, had_scope: bool) {
+    pub(super) fn note_passed_over(&mut self, at: Timestamp, granted: u32, had_scope: bool) {
         if let Some(run) = &self.run
             && !(self.index.wide.is_empty() && run.passed_over.is_none())
         {
-            self.count_passed_over(granted, had_scope);
+            let counted = self.passed_over(at, run, granted, had_scope);
+            self.change_sums(|run| run.passed_over = counted);
         }
     }
 
-    fn count_passed_over(&mut self, granted: u32, had_scope: bool) {
-        let Some(run) = &self.run else { return };
-        let mut counted = run.passed_over.filter(|counted| self.is_wide_and_ready(counted.task));
-        if counted.is_none() {
-            let mut waiting = self.index.wide.iter().take(LOOKED_AT_MAX).map(|(_, task)| *task);
-            let first = waiting.find(|task| self.fits_limits(*task)).map(TaskNo);
-            counted = first.map(|task| PassedOver { task, times: 0 });
-        }
-        if let Some(counted) = &mut counted
-            && self.takes_from(granted, had_scope, counted.task.0)
-        {
-            counted.times = counted.times.saturating_add(1);
-        }
-        self.change_sums(|run| run.passed_over = counted);
+    /// What is counted after a grant. A task that cannot be served is set aside for another one,
+    /// with its count.
+    #[inline(never)]
+    fn passed_over(
+        &self,
+        at: Timestamp,
+        run: &RunRecord,
+        granted: u32,
+        had_scope: bool,
+    ) -> Option<PassedOver> {
+        let known = run.passed_over.iter().flat_map(PassedOver::counted);
+        let mut known = known.filter(|(task, _)| self.is_wide_and_ready(*task));
+        let (first, second) = (known.next(), known.next());
+        let is_served = |known: Option<(TaskNo, u32)>| {
+            let class = known.and_then(|(task, _)| self.class(task.0));
+            class.is_some_and(|class| self.is_served(at, run, class))
+        };
+        let (counted, aside) = if is_served(first) {
+            (first, second)
+        } else if is_served(second) {
+            (second, first)
+        } else if let Some(other) = self.longest_waiting(at, run) {
+            (Some((other, 0)), first)
+        } else {
+            (first, second)
+        };
+        counted.map(|(task, times)| {
+            let takes = self.takes_from(granted, had_scope, task.0);
+            PassedOver { task, times: times.saturating_add(u32::from(takes)), aside }
+        })
     }
 
     fn is_wide_and_ready(&self, task: TaskNo) -> bool {
-        self.has(task) && self.index.wide.contains(&(self.table.hot(task.0).since(), task.0))
+        let class = self.has(task).then(|| self.specs.class(task.0, self.table.hot(task.0)));
+        let wide = class.flatten().and_then(|class| self.index.wide.get(&class));
+        wide.is_some_and(|wide| wide.contains(&(self.table.hot(task.0).since(), task.0)))
     }
 
-    /// Whether no pool is too small for the task.
-    fn fits_limits(&self, task: u32) -> bool {
-        self.class(task).is_some_and(|class| {
-            class.needs.iter().all(|(pool, permits)| {
-                self.pools.get(*pool).is_some_and(|pool| *permits <= pool.limit)
+    /// The task that needs several things at once and has waited for longest, of those that can be
+    /// served. Of each class only the first is looked at.
+    fn longest_waiting(&self, at: Timestamp, run: &RunRecord) -> Option<TaskNo> {
+        let firsts = self.index.wide.iter().filter_map(|(class, wide)| {
+            let class = &self.index.classes[*class as usize];
+            wide.first().filter(|_| self.is_served(at, run, class))
+        });
+        firsts.min().map(|(_, task)| TaskNo(*task))
+    }
+
+    /// Whether others giving back what they hold is all that a task of this class waits for.
+    fn is_served(&self, now: Timestamp, run: &RunRecord, class: &Class) -> bool {
+        let pays = |budget, spent| allowance(budget, spent, class.cap).is_some();
+        let is_served = |(number, permits): &(u32, u32)| {
+            self.pools.get(*number).is_some_and(|pool| {
+                *permits <= pool.limit
+                    && pool.closed_until.is_none_or(|until| until <= now)
+                    && pays(pool.bounds.budget, pool.spent)
             })
-        })
+        };
+        class.needs.iter().all(is_served)
+            && pays(run.budget, run.spent)
+            && !self.is_held_back(run, class)
     }
 
     /// Whether a grant took permits of a pool, or a part of the scope, that another task needs.
@@ -61,26 +94,17 @@ impl Engine {
     /// The task that what it needs is kept for, if there is one that only others keep from it.
     #[inline(never)]
     pub(super) fn kept_for(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
-        let counted =
-            run.passed_over.filter(|counted| counted.times >= run.rules.passed_over_max)?;
         if is_on(Mutant::WideStarves) {
             return None;
         }
-        let task = counted.task.0;
-        let is_open = |class: &Class| {
-            class.needs.iter().all(|(pool, _)| {
-                let closed = self.pools.get(*pool).and_then(|pool| pool.closed_until);
-                closed.is_none_or(|until| until <= now)
-            })
-        };
-        let can_be_served = self.is_wide_and_ready(counted.task)
-            && self.fits_limits(task)
-            && self.class(task).is_some_and(|class| {
-                is_open(class)
-                    && !self.is_held_back(run, class)
-                    && self.allowance(run, class).is_some()
-            });
-        can_be_served.then_some(task)
+        let counted = run.passed_over.iter().flat_map(PassedOver::counted);
+        let mut due = counted.filter(|(_, times)| *times >= run.rules.passed_over_max);
+        let is_served =
+            |class| self.is_served(now, run, class) && self.allowance(run, class).is_some();
+        let due = due.find(|(task, _)| {
+            self.is_wide_and_ready(*task) && self.class(task.0).is_some_and(is_served)
+        });
+        due.map(|(task, _)| task.0)
     }
 
     /// Whether a grant of a task of this class would take what is kept for another.

@@ -81,8 +81,9 @@ pub(super) struct Index {
     pub(super) blocked: u32,
     /// For each task its place among all by priority and rank; a lower one goes first.
     pub(super) order: Vec<u32>,
-    /// Tasks that are ready and need several things at once, those longest in their phase first.
-    pub(super) wide: BTreeSet<(Timestamp, u32)>,
+    /// By their class, tasks that are ready and need several things at once, those longest in their
+    /// phase first.
+    pub(super) wide: BTreeMap<u32, BTreeSet<(Timestamp, u32)>>,
     /// Lists that a task of a class stood for before the present change.
     stood: Vec<(u32, u32)>,
     /// Lists that became free with the present change.
@@ -180,7 +181,7 @@ impl Index {
         }
         let key = self.key(task, hot.since());
         if !self.is_narrow() && self.is_wide(task, hot, class) {
-            self.wide.insert((hot.since(), task));
+            self.wide.entry(class).or_default().insert((hot.since(), task));
         }
         self.classes[class as usize].ready.insert(key, task, &mut places.note());
     }
@@ -207,8 +208,13 @@ impl Index {
         if self.overdrawn.remove(&task) {
             return;
         }
-        if self.is_wide(task, hot, class) {
-            self.wide.remove(&(hot.since(), task));
+        if self.is_wide(task, hot, class)
+            && let Some(wide) = self.wide.get_mut(&class)
+        {
+            wide.remove(&(hot.since(), task));
+            if wide.is_empty() {
+                self.wide.remove(&class);
+            }
         }
         let place = places.of(task);
         if self.locks.waits_in(task).is_some() {

@@ -43,7 +43,7 @@ impl Engine {
             run.reserved = run.reserved.plus(reserved);
         });
         if self.has(task) {
-            self.note_passed_over(task.0, had_scope);
+            self.note_passed_over(at, task.0, had_scope);
         }
     }
 

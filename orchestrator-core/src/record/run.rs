@@ -52,14 +52,27 @@ pub struct RunRecord {
 /// Only a task that needs several things at once can wait without end while they come and go: more
 /// than one permit, or a scope with parts that others hold one by one. Of those that are ready the
 /// one that has been in its phase for longest is counted, and after
-/// [`RetryRules::passed_over_max`] grants what it needs is kept for it. So each waits for at most that many grants for itself, and as many for
-/// each that was there before it.
+/// [`RetryRules::passed_over_max`] grants what it needs is kept for it. So each waits for at most that
+/// many grants for itself, and as many for each that was there before it. One that cannot be served
+/// holds up no other: because a limit or what is left of a budget is too small for it, or a pool is
+/// closed, or nothing new is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PassedOver {
     /// The task.
     pub task: TaskNo,
     /// Grants to others that took a permit or a part of the scope that it needs.
     pub times: u32,
+    /// Another one that was counted, so often, and could not be served; it goes on from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<(TaskNo, u32)>,
+}
+
+impl PassedOver {
+    /// The tasks that were counted, each with how often they were passed over: first the one that is
+    /// counted now.
+    pub fn counted(&self) -> impl Iterator<Item = (TaskNo, u32)> + use<> {
+        [Some((self.task, self.times)), self.aside].into_iter().flatten()
+    }
 }
 
 /// A plan of a run, or an edit of a task, which brings none.

@@ -38,7 +38,13 @@ const PROMISES: &[(&str, &[Test])] = &[
     ("P9", &[tasks::p9_scopes_that_overlap_are_never_held_together]),
     ("P10", &[runs::p10_what_is_spent_and_set_aside_stays_within_the_budget]),
     ("P11", &[runs::p11_what_can_run_is_granted_and_the_rest_says_why_not]),
-    ("P12", &[tasks::p12_a_task_that_needs_much_is_overtaken_so_often_and_no_more]),
+    (
+        "P12",
+        &[
+            tasks::p12_a_task_that_needs_much_is_overtaken_so_often_and_no_more,
+            tasks::p12_a_task_that_cannot_be_served_holds_up_no_other_and_keeps_its_count,
+        ],
+    ),
     ("P13", &[runs::p13_the_same_commands_give_the_same_bytes]),
     ("P14", &[leases::p14_no_jump_of_a_clock_loses_freezes_or_revives_anything]),
     ("P15", &[runs::p15_a_run_in_which_nothing_can_happen_says_so]),

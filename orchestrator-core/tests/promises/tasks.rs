@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use orchestrator_core::{
-    AGENTS, Cause, Command, Interruption, Outcome, Phase, Plan, PoolName, Refusal, Resolution,
-    RetryRules, Scope, StageKind, TaskSpec,
+    AGENTS, Cause, Command, Interruption, Outcome, Phase, Plan, PoolBounds, PoolName, Refusal,
+    Resolution, RetryRules, Scope, StageKind, TaskSpec, Timestamp, Usd,
 };
 
 use crate::world::{World, cancel, crashed, id, plan, question, rejected, retry, staged};
@@ -265,4 +265,76 @@ pub(crate) fn p21_a_command_about_one_task_leaves_all_others_as_they_were() {
     let grant = world.claim().unwrap();
     let report = world.report_of(&grant, Outcome::Passed);
     about(&mut world, grant.task.as_str(), &Command::Report(Box::new(report)));
+}
+
+/// `g…` need two agents and a GPU, `w` needs two agents, and `t…` need one each and go first.
+fn wide_and_small(wide: usize) -> World {
+    let of = |name: String, agents: u32, gpus: u32| {
+        let mut spec = TaskSpec::new(id(&name));
+        spec.priority = i32::from(agents == 1);
+        for (pool, permits) in [(AGENTS, agents), ("gpu", gpus)] {
+            let permits = std::num::NonZeroU32::new(permits);
+            spec.needs.extend(permits.map(|permits| (PoolName::parse(pool).unwrap(), permits)));
+        }
+        spec
+    };
+    let mut plan = Plan { pipelines: staged(&[], &[StageKind::Run]).pipelines, ..Plan::default() };
+    plan.tasks.extend((0..wide).map(|number| of(format!("g{number}"), 2, 1)));
+    plan.tasks.push(of("w".to_owned(), 2, 0));
+    plan.tasks.extend((0..60).map(|number| of(format!("t{number}"), 1, 0)));
+    plan.pools.insert(PoolName::parse(AGENTS).unwrap(), 2);
+    plan.pools.insert(PoolName::parse("gpu").unwrap(), 1);
+    World::with_rules(plan, RetryRules { passed_over_max: 7, ..RetryRules::default() })
+}
+
+/// Grants one task after the other, two at a time, until this one is or so many were; how many were.
+fn granted_before(world: &mut World, task: &str, at_most: usize) -> usize {
+    let live = |world: &World| {
+        let held = world.engine.held().next()?;
+        world.engine.grant(world.engine.number(&held.id)?)
+    };
+    let mut before = 0;
+    while before < at_most {
+        if let Some(grant) = world.claim() {
+            if grant.task == id(task) {
+                world.report(&grant, Outcome::Passed);
+                break;
+            }
+            before += 1;
+        } else {
+            let grant = live(world).unwrap();
+            world.report(&grant, Outcome::Passed);
+        }
+    }
+    before
+}
+
+#[test]
+pub(crate) fn p12_a_task_that_cannot_be_served_holds_up_no_other_and_keeps_its_count() {
+    let gpu = || PoolName::parse("gpu").unwrap();
+    let bounds = |budget, in_flight_max| PoolBounds { budget, in_flight_max };
+    let limited = |limit| Command::LimitPool { pool: gpu(), limit };
+    let closed = |until| Command::ClosePool { pool: gpu(), until: Timestamp(until) };
+    let bounded = |bounds| Command::BoundPool { pool: gpu(), bounds };
+    let hindrances = [
+        (limited(0), limited(1), 0),
+        (closed(9), Command::Tick, 9),
+        (bounded(bounds(Some(Usd::ZERO), None)), bounded(bounds(None, None)), 0),
+        (bounded(bounds(None, Some(0))), bounded(bounds(None, None)), 0),
+    ];
+    for (hindrance, end, later) in hindrances {
+        // From the start, and of more tasks than anybody wants to look at one by one.
+        let mut world = wide_and_small(40);
+        world.tell(&hindrance);
+        assert_eq!(granted_before(&mut world, "w", 60), 7, "{hindrance:?}");
+        // When one of them was overtaken often before, and goes on from there afterwards.
+        let mut world = wide_and_small(1);
+        assert_eq!(granted_before(&mut world, "g0", 5), 5);
+        world.tell(&hindrance);
+        assert_eq!(granted_before(&mut world, "w", 60), 7, "{hindrance:?}");
+        world.now += later;
+        world.tell(&end);
+        // Five before, `w`, and one more.
+        assert_eq!(granted_before(&mut world, "g0", 60), 1, "{hindrance:?}");
+    }
 }

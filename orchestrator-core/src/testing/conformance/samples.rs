@@ -101,7 +101,7 @@ pub fn full_run_record(name: &str) -> RunRecord {
     run.reserved = Usd::dollars(7);
     run.driver = Some(owner_id("host/boot/1/2"));
     run.first_stage_failures = 2;
-    run.passed_over = Some(PassedOver { task: TaskNo(6), times: 31 });
+    run.passed_over = Some(PassedOver { task: TaskNo(6), times: 31, aside: Some((TaskNo(3), 8)) });
     run.pilot = Some(5);
     run.anchor = Some(anchor());
     run.counts = Counts {

@@ -14,7 +14,7 @@ use crate::command::StageReport;
 use crate::id::FencingToken;
 use crate::lease::Lease;
 use crate::money::Cost;
-use crate::record::{Phase, RunRecord, TaskRecord};
+use crate::record::{PassedOver, Phase, RunRecord, TaskRecord};
 use crate::time::Timestamp;
 
 impl State {
@@ -110,8 +110,10 @@ impl Writer {
         self.text(kind.as_str());
         self.number(u64::from(driver.is_some()));
         self.number(u64::from(*first_stage_failures));
-        let passed = passed_over.map(|one| u64::from(one.task.0) << 32 | u64::from(one.times));
-        self.number(passed.unwrap_or(u64::MAX));
+        for (task, times) in passed_over.iter().flat_map(PassedOver::counted) {
+            self.number(u64::from(task.0) << 32 | u64::from(times));
+        }
+        self.number(u64::MAX);
     }
 
     fn task(&mut self, task: &TaskRecord) {

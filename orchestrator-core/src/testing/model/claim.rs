@@ -153,7 +153,7 @@ impl Model {
         run.last_token = grant.token;
         run.reserved = run.reserved.plus(grant.cap);
         run.last_at = now;
-        self.note_passed_over(place, had_scope);
+        self.note_passed_over(now, place, had_scope);
     }
 
     /// Later stages first, then priority, then what the policy says, then age in steps of 1,024 ms.

@@ -1,8 +1,10 @@
 //! P12: what is kept for a task that others were granted too often before.
 
 use super::Model;
+use crate::budget::allowance;
 use crate::id::PoolName;
-use crate::record::{PassedOver, Phase};
+use crate::money::Usd;
+use crate::record::{PassedOver, Phase, PoolRecord};
 use crate::time::Timestamp;
 
 impl Model {
@@ -39,26 +41,49 @@ impl Model {
             && (scope.prefixes().count() > 1 || scope.prefixes().any(has_below))
     }
 
-    /// After a grant: counts it against the task that waits for longest.
-    pub(super) fn note_passed_over(&mut self, granted: usize, had_scope: bool) {
+    /// After a grant: counts it against the task that waits for longest, of those that can be
+    /// served. One that cannot is set aside for another, with its count.
+    pub(super) fn note_passed_over(&mut self, now: Timestamp, granted: usize, had_scope: bool) {
         let wide = self.wide();
-        let known = self.run.as_ref().and_then(|run| run.passed_over);
-        let place = |task| self.numbers.iter().position(|number| *number == task);
-        let still = known.filter(|known| place(known.task).is_some_and(|at| wide.contains(&at)));
-        let new = || {
-            let served = wide.iter().take(16).find(|place| self.fits_limits(**place))?;
-            Some(PassedOver { task: self.numbers[*served], times: 0 })
-        };
-        let counted = still.or_else(new).map(|counted| {
-            let takes =
-                place(counted.task).is_some_and(|other| self.takes_from(granted, had_scope, other));
-            PassedOver { times: counted.times + u32::from(takes), ..counted }
-        });
+        let mut known = self.counted();
+        known.retain(|(place, _)| wide.contains(place));
+        match known.iter().position(|(place, _)| self.is_served(*place, now)) {
+            Some(at) => known.swap(0, at),
+            None => {
+                let other = wide.iter().find(|place| self.is_served(**place, now));
+                known.splice(0..0, other.map(|place| (*place, 0)));
+            }
+        }
+        if let Some((place, times)) = known.first_mut() {
+            *times += u32::from(self.takes_from(granted, had_scope, *place));
+        }
+        let mut known = known.iter().map(|(place, times)| (self.numbers[*place], *times));
+        let first = known.next();
+        let counted = first.map(|(task, times)| PassedOver { task, times, aside: known.next() });
         self.run_mut().passed_over = counted;
     }
 
-    fn fits_limits(&self, place: usize) -> bool {
-        self.pools.values().all(|pool| self.needs(place, &pool.name) <= u64::from(pool.limit))
+    /// The tasks that were counted, by their places, each with how often it was passed over.
+    fn counted(&self) -> Vec<(usize, u32)> {
+        let place = |task| self.numbers.iter().position(|number| *number == task);
+        let known = self.run.as_ref().and_then(|run| run.passed_over);
+        let known = known.iter().flat_map(PassedOver::counted);
+        known.filter_map(|(task, times)| Some((place(task)?, times))).collect()
+    }
+
+    /// Whether the task can be served once others give back what they hold.
+    fn is_served(&self, place: usize, now: Timestamp) -> bool {
+        let cap = self.stage(place).map_or(Usd::ZERO, |stage| stage.cap);
+        let pays = |budget, spent| allowance(budget, spent, cap).is_some();
+        let of_pool = |pool: &PoolRecord| {
+            let needs = self.needs(place, &pool.name);
+            let is_open = pool.closed_until.is_none_or(|until| until <= now);
+            let is_enough = needs <= u64::from(pool.limit);
+            needs == 0 || (is_enough && is_open && pays(pool.bounds.budget, pool.spent))
+        };
+        self.pools.values().all(of_pool)
+            && self.run.as_ref().is_some_and(|run| pays(run.budget, run.spent))
+            && !self.is_held_back(place)
     }
 
     fn takes_from(&self, granted: usize, had_scope: bool, other: usize) -> bool {
@@ -74,18 +99,15 @@ impl Model {
 
     /// The task that what it needs is kept for.
     pub(super) fn kept_for(&self, now: Timestamp) -> Option<usize> {
-        let counted = self.run.as_ref()?.passed_over?;
-        let place = self.numbers.iter().position(|number| *number == counted.task)?;
-        let is_open = self.pools.values().all(|pool| {
-            self.needs(place, &pool.name) == 0 || pool.closed_until.is_none_or(|until| until <= now)
+        let max = self.run.as_ref()?.rules.passed_over_max;
+        let wide = self.wide();
+        let due = self.counted().into_iter().find(|(place, times)| {
+            *times >= max
+                && wide.contains(place)
+                && self.is_served(*place, now)
+                && self.reservation(*place).is_some()
         });
-        let is_served = counted.times >= self.run.as_ref()?.rules.passed_over_max
-            && self.wide().contains(&place)
-            && self.fits_limits(place)
-            && is_open
-            && self.reservation(place).is_some()
-            && !self.is_held_back(place);
-        is_served.then_some(place)
+        due.map(|(place, _)| place)
     }
 
     /// Whether the task must leave what it needs to another.

@@ -262,7 +262,8 @@ pub(super) fn grant(before: &Engine, now: Timestamp, grant: &Grant) -> Check {
         }
     }
     let is_due = |passed: PassedOver| {
-        passed.task == grant.number && passed.times >= run.rules.passed_over_max
+        let mut counted = passed.counted();
+        counted.any(|(task, times)| task == grant.number && times >= run.rules.passed_over_max)
     };
     if run.passed_over.is_some_and(is_due) {
         return Ok(());
