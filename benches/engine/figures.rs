@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orchestrator_core::{Outcome, Plan, TaskSpec};
+use orchestrator_core::{Plan, TaskSpec};
 use serde::Deserialize;
 
 use crate::clock::Stopwatch;
@@ -32,7 +32,7 @@ pub(crate) fn drain(mut subject: Subject, stages: u32, tasks: u32) -> f64 {
             assert_eq!(ended, stages * tasks, "the engine did not finish");
             break;
         };
-        subject.end(grant, Outcome::Passed);
+        subject.pass(grant);
         subject.accept();
         ended += 1;
         if ended.is_multiple_of(1_024) && begun.elapsed() > PATIENCE * 4 {
@@ -60,7 +60,7 @@ pub(crate) fn bytes_per_task(graph: &Graph) -> f64 {
             live.push_back(grant);
         }
         if let Some(grant) = live.pop_front() {
-            subject.end(grant, Outcome::Passed);
+            subject.pass(grant);
         }
         subject.accept();
     }
@@ -126,7 +126,7 @@ pub(crate) fn cascade(tasks: u32) -> [f64; 2] {
     let root = subject.claim().expect("the root can run");
     subject.accept();
     let begun = Stopwatch::start();
-    subject.end(root, Outcome::Question { text: "which?".to_owned() });
+    subject.ask(root);
     let there = begun.elapsed();
     assert_eq!(subject.blocked(), tasks - 1, "all below the root are blocked");
     subject.accept();
@@ -155,7 +155,7 @@ fn completions(subject: &mut Subject, mut live: VecDeque<Granted>) -> f64 {
     let mut pairs = 0;
     while pairs < 2_000 && begun.elapsed() < PATIENCE {
         let Some(grant) = live.pop_front() else { break };
-        subject.end(grant, Outcome::Passed);
+        subject.pass(grant);
         live.extend(subject.claim());
         subject.accept();
         pairs += 1;

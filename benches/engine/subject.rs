@@ -87,18 +87,28 @@ impl Subject {
         }
     }
 
-    /// Says that a stage ended.
-    pub(crate) fn end(&mut self, grant: Granted, outcome: Outcome) {
+    /// Says that a stage passed.
+    pub(crate) fn pass(&mut self, grant: Granted) {
         let Command::Report(report) = &mut self.report else { return };
         report.task = grant.task;
         report.stage = grant.stage;
         report.attempt = grant.attempt;
         report.token = grant.token;
-        if report.outcome != outcome {
-            report.outcome = outcome;
-        }
         let answer = self.engine.submit(Timestamp(1), &self.id, &self.report);
         assert!(matches!(answer, Ok(Answer::Done)), "a result was not taken");
+    }
+
+    /// Says that the agent of a stage lacks information.
+    pub(crate) fn ask(&mut self, grant: Granted) {
+        self.set_outcome(Outcome::Question { text: "which?".to_owned() });
+        self.pass(grant);
+        self.set_outcome(Outcome::Passed);
+    }
+
+    fn set_outcome(&mut self, outcome: Outcome) {
+        if let Command::Report(report) = &mut self.report {
+            report.outcome = outcome;
+        }
     }
 
     /// Has a task tried again.

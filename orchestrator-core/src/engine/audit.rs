@@ -128,8 +128,8 @@ impl Engine {
             let class = self.specs.class(number, hot);
             let is_ready = self.table.is_ready(number);
             let budget = self.specs.budget(number);
-            let is_overdrawn =
-                is_ready && class.is_some_and(|class| self.index.is_overdrawn(hot, class, budget));
+            let is_overdrawn = is_ready
+                && class.is_some_and(|class| self.index.is_overdrawn(hot.spent(), class, budget));
             if is_overdrawn != self.index.overdrawn.contains(&number) {
                 faults.push(format!("task {number} can pay, or cannot, and is taken otherwise"));
             }

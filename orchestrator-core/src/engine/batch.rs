@@ -1,16 +1,14 @@
 //! Several commands as one commit, undone as a whole when the commit is refused.
 
 use std::collections::BTreeSet;
-use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::Engine;
 use super::body::Body;
-use super::draft::{Draft, Happening, What};
+use super::draft::Draft;
 use super::specs::Specs;
 use super::table::{Saved, Table};
-use crate::command::{Answer, Command, Refusal};
-use crate::event::EventKind;
+use crate::command::Answer;
 use crate::id::{BlobHash, CommandId, FencingToken, OwnerId, PoolName, Seq};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -31,7 +29,7 @@ pub(super) struct Batch {
     /// to be copied as a whole is waited for.
     answers: Vec<Answer>,
     /// There is one from the first command on; apart, so that it is lent to a decision by its address.
-    draft: Option<Box<Draft>>,
+    pub(super) draft: Option<Box<Draft>>,
     /// The dependencies of a plan whose event is about to be applied.
     pub(super) links: Option<Box<Links>>,
     /// How tasks were before each change.
@@ -102,6 +100,26 @@ impl Batch {
         self.is_open
     }
 
+    /// Begins a batch, if there is none.
+    #[inline(always)]
+    pub(super) fn open(&mut self, seq: Seq, run: Option<&RunRecord>) {
+        if !self.is_open {
+            self.is_open = true;
+            self.expected = seq;
+            self.had_run = run.is_some();
+            if let Some(run) = run {
+                self.sums.note(run);
+            }
+        }
+    }
+
+    /// Notes a command and what it gets back.
+    #[inline(always)]
+    pub(super) fn note(&mut self, id: &CommandId, answer: Answer) {
+        self.ids.push(id.clone());
+        self.answers.push(answer);
+    }
+
     /// Notes how a task was before a change.
     #[inline]
     pub(super) fn task_changes(&mut self, table: &Table, task: u32) {
@@ -122,6 +140,14 @@ impl Batch {
         self.undo.iter().rev().any(|change| matches!(change, Undo::Pruned(..)))
     }
 
+    /// Forgets how all but the tasks was.
+    #[cold]
+    #[inline(never)]
+    fn forget_rest(&mut self) {
+        self.undo.clear();
+        self.run = None;
+    }
+
     pub(super) fn run_changes(&mut self, run: Option<&RunRecord>) {
         if self.is_open && self.run.is_none() {
             self.run = Some(run.cloned().map(Box::new));
@@ -130,87 +156,6 @@ impl Batch {
 }
 
 impl Engine {
-    /// Decides a command and applies what it causes, as part of the present batch.
-    ///
-    /// The answer must not be acted on before the batch is committed: take it with
-    /// [`Engine::batch`], and say what became of it with [`Engine::accept`] or [`Engine::undo`].
-    ///
-    /// # Errors
-    /// [`Refusal`] when the command makes no sense now; the batch stays as it was.
-    pub fn submit(
-        &mut self,
-        now: Timestamp,
-        id: &CommandId,
-        command: &Command,
-    ) -> Result<Answer, Refusal> {
-        if matches!(command, Command::Claim { .. }) && !self.index.locks.is_empty() {
-            self.park(now);
-        }
-        let mut draft = self.batch.draft.take().unwrap_or_default();
-        let taken_on = self.take_on(&mut draft, now, id, command);
-        let draft = self.batch.draft.insert(draft);
-        match taken_on {
-            Ok(()) => Ok(draft.answer),
-            Err(refusal) => Err(*refusal),
-        }
-    }
-
-    /// Decides a command and applies what it adds to the draft of the batch.
-    #[inline]
-    fn take_on(
-        &mut self,
-        draft: &mut Draft,
-        now: Timestamp,
-        id: &CommandId,
-        command: &Command,
-    ) -> Result<(), Box<Refusal>> {
-        let before = draft.lengths();
-        if let Err(refusal) = self.decide_into(draft, now, command) {
-            draft.cut(before);
-            return Err(refusal);
-        }
-        if draft.lengths() == before {
-            return Ok(());
-        }
-        if !self.batch.is_open {
-            self.batch.is_open = true;
-            self.batch.expected = self.seq;
-            self.batch.had_run = self.run.is_some();
-            if let Some(run) = &self.run {
-                self.batch.sums.note(run);
-            }
-        }
-        if matches!(command, Command::AddPlan { .. } | Command::Edit { .. }) {
-            self.keep_content(draft, before.events, command);
-            self.batch.links = draft.links.take();
-        }
-        for event in &draft.events[before.events..] {
-            self.happen(draft, event);
-        }
-        if matches!(command, Command::Prune) {
-            self.rank();
-        }
-        self.batch.ids.extend_from_slice(from_ref(id));
-        self.batch.answers.extend_from_slice(from_ref(&draft.answer));
-        Ok(())
-    }
-
-    /// Keeps the plan or the edit that a command brings under the address that its event names.
-    fn keep_content(&mut self, draft: &Draft, first: usize, command: &Command) {
-        for Happening { what, .. } in &draft.events[first..] {
-            let What::Other(place) = what else { continue };
-            match (draft.other(*place), command) {
-                (EventKind::PlanAdded { plan: hash, .. }, Command::AddPlan { plan }) => {
-                    self.bodies.insert(hash.clone(), Body::Plan(Arc::clone(plan)));
-                }
-                (EventKind::Edited { spec: hash, .. }, Command::Edit { spec, .. }) => {
-                    self.bodies.insert(hash.clone(), Body::Amendment(Arc::clone(spec)));
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// The present batch as a commit; `None` when there is nothing to write.
     #[must_use]
     pub fn batch(&self) -> Option<Commit> {
@@ -236,11 +181,14 @@ impl Engine {
             draft.clear();
         }
         self.table.forget();
-        if !is_on(Mutant::CommittedIsUndone) {
-            batch.tasks.clear();
-            batch.undo.clear();
+        if is_on(Mutant::CommittedIsUndone) {
+            batch.run = None;
+            return;
         }
-        batch.run = None;
+        batch.tasks.clear();
+        if !batch.undo.is_empty() || batch.run.is_some() {
+            batch.forget_rest();
+        }
     }
 
     /// Takes the present batch back: the engine is as it was before.

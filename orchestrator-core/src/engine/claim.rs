@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::Engine;
-use super::draft::{Draft, Granted, What};
+use super::draft::Granted;
 use super::index::Class;
 use super::kind::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
@@ -29,28 +29,30 @@ const fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
 }
 
 impl Engine {
-    #[inline]
+    /// What a claim is granted.
+    #[inline(always)]
     pub(super) fn decide_claim(
         &self,
-        draft: &mut Draft,
+        now: Timestamp,
         run: &RunRecord,
         owner: &OwnerId,
-    ) -> Result<(), Box<Refusal>> {
+    ) -> Result<Option<Granted>, Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        let next = self.next_grant(draft.now, run);
-        self.grants(draft, run, owner, next)
+        let Some(task) = self.next_grant(now, run) else { return Ok(None) };
+        self.grant_to(now, run, owner, task).map(Some)
     }
 
+    /// What a claim of this task is granted.
     pub(super) fn decide_claim_of(
         &self,
-        draft: &mut Draft,
+        now: Timestamp,
         run: &RunRecord,
         owner: &OwnerId,
         task: TaskNo,
-    ) -> Result<(), Box<Refusal>> {
+    ) -> Result<Option<Granted>, Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        let next = self.grant_of(draft.now, run, task.0);
-        self.grants(draft, run, owner, next)
+        let Some(task) = self.grant_of(now, run, task.0) else { return Ok(None) };
+        self.grant_to(now, run, owner, task).map(Some)
     }
 
     /// The number of the owner that claims, if it is the driver.
@@ -61,17 +63,15 @@ impl Engine {
         number.ok_or_else(|| Box::new(Refusal::NotDriver(owner.clone())))
     }
 
-    /// The grant of the stage of the task that is next, which fits.
+    /// The grant of the stage that this task, which fits, is at.
     #[inline(always)]
-    fn grants(
+    fn grant_to(
         &self,
-        draft: &mut Draft,
+        now: Timestamp,
         run: &RunRecord,
         owner: u32,
-        next: Option<u32>,
-    ) -> Result<(), Box<Refusal>> {
-        draft.answer = Answer::Nothing;
-        let Some(number) = next else { return Ok(()) };
+        number: u32,
+    ) -> Result<Granted, Box<Refusal>> {
         let hot = self.table.hot(number);
         let last = run.last_token;
         let mut token = last.next().ok_or_else(|| Box::new(Refusal::TokensUsedUp { last }))?;
@@ -80,15 +80,12 @@ impl Engine {
         }
         let (stage, attempt) = (hot.stage(), hot.attempt_of_grant());
         let profile = self.specs.profile(number);
-        let hard_stop = Timestamp(draft.now.0.saturating_add(profile.span(stage)));
+        let hard_stop = Timestamp(now.0.saturating_add(profile.span(stage)));
         // There is one, or the stage would not have been admitted.
         let class = profile.class(hot).and_then(|class| self.index.classes.get(class as usize));
         let reserved = class.and_then(|class| self.reservation(run, class, number));
-        let (task, reserved) = (TaskNo(number), reserved.unwrap_or_default());
-        let grant = Granted { task, stage, attempt, token, owner, hard_stop, reserved };
-        draft.happens(What::Granted(grant));
-        draft.answer = Answer::Granted { task, stage, attempt, token };
-        Ok(())
+        let reserved = reserved.unwrap_or_default();
+        Ok(Granted { task: TaskNo(number), stage, attempt, token, owner, hard_stop, reserved })
     }
 
     /// The stage that a claim would be given: the first in order that fits.
@@ -109,17 +106,17 @@ impl Engine {
     }
 
     /// The first task that fits, as long as nothing is kept for another one.
-    #[inline]
+    #[inline(always)]
     fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         let mut first: Option<Turn> = None;
         for number in &self.index.in_turn {
             let class = &self.index.classes[*number as usize];
-            if class.ready.is_empty() {
-                continue;
-            }
             let is_later = |first: Turn| first.stage.0 > class.stage && !is_on(Mutant::NewestFirst);
             if first.is_some_and(is_later) {
                 break;
+            }
+            if class.ready.is_empty() {
+                continue;
             }
             if self.has_capacity(now, run, class) {
                 let free = self.index.locks.is_empty();
@@ -137,6 +134,7 @@ impl Engine {
     }
 
     /// The first task that fits and leaves what is kept for another one, or that one itself.
+    #[cold]
     #[inline(never)]
     fn first_beside(&self, now: Timestamp, run: &RunRecord, other: u32) -> Option<u32> {
         if self.could_run(now, run, other) {
@@ -155,6 +153,7 @@ impl Engine {
     }
 
     /// This, or a task whose wait is over, where that comes before it.
+    #[cold]
     #[inline(never)]
     fn or_due(
         &self,
@@ -201,6 +200,7 @@ impl Engine {
     }
 
     /// The first task of a class that nothing keeps from its scope.
+    #[cold]
     #[inline(never)]
     fn first_with_scope(&self, number: u32, class: &Class) -> Option<(u64, u32)> {
         let first = class.ready.first().filter(|(_, task)| self.has_scope(*task));
@@ -238,6 +238,8 @@ impl Engine {
 
     /// Moves aside what something keeps from its scope, so that no claim looks at it again before
     /// that is gone. This changes nothing that is decided.
+    #[cold]
+    #[inline(never)]
     pub(super) fn park(&mut self, now: Timestamp) {
         let Some(run) = &self.run else { return };
         if run.state != RunState::Active {

@@ -57,10 +57,8 @@ pub(super) struct Made {
 }
 
 /// What commands cause.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
-    /// What the last command gets back.
-    pub(super) answer: Answer,
     /// The time of what is added next.
     pub(super) now: Timestamp,
     pub(super) events: Vec<Happening>,
@@ -80,24 +78,18 @@ pub(super) struct Lengths {
     blobs: usize,
 }
 
-impl Default for Draft {
-    fn default() -> Self {
-        Self {
-            answer: Answer::Done,
-            now: Timestamp(0),
-            events: Vec::new(),
-            others: Vec::new(),
-            made: Vec::new(),
-            blobs: Vec::new(),
-            links: None,
-        }
-    }
-}
-
 impl Draft {
     pub(super) fn push(&mut self, kind: EventKind<TaskNo>) {
         self.others.push(kind);
         self.happens(What::Other(self.others.len() - 1));
+    }
+
+    /// What is granted, if anything is; gives what the claim gets back.
+    pub(super) fn grants(&mut self, grant: Option<Granted>) -> Answer {
+        let Some(grant) = grant else { return Answer::Nothing };
+        self.happens(What::Granted(grant));
+        let Granted { task, stage, attempt, token, .. } = grant;
+        Answer::Granted { task, stage, attempt, token }
     }
 
     #[inline]
@@ -145,6 +137,15 @@ impl Draft {
     #[inline]
     pub(super) fn clear(&mut self) {
         self.events.clear();
+        // Grants, and what passes and made nothing, leave nothing else.
+        if self.others.len() + self.made.len() + self.blobs.len() > 0 {
+            self.clear_rest();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn clear_rest(&mut self) {
         self.others.clear();
         self.made.clear();
         self.blobs.clear();

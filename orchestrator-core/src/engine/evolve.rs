@@ -46,10 +46,17 @@ impl Engine {
             What::Passed(passed) => self.apply_passed(event.at, passed, draft.made(passed)),
             What::Other(place) => self.apply(event.at, draft.other(*place)),
         }
-        self.change_sums(|run| run.last_at = run.last_at.max(event.at));
+        self.has_happened(event.at);
+    }
+
+    /// Notes that one more event was applied.
+    #[inline(always)]
+    pub(super) fn has_happened(&mut self, at: Timestamp) {
+        self.change_sums(|run| run.last_at = run.last_at.max(at));
         self.seq = self.seq.plus(1);
     }
 
+    #[cold]
     #[inline(never)]
     fn apply(&mut self, at: Timestamp, kind: &EventKind<TaskNo>) {
         match kind {

@@ -22,6 +22,7 @@ impl Engine {
 
     /// What is counted after a grant. A task that cannot be served is set aside for another one,
     /// with its count.
+    #[cold]
     #[inline(never)]
     fn passed_over(
         &self,
@@ -92,6 +93,7 @@ impl Engine {
     }
 
     /// The task that what it needs is kept for, if there is one that only others keep from it.
+    #[cold]
     #[inline(never)]
     pub(super) fn kept_for(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
         if is_on(Mutant::WideStarves) {

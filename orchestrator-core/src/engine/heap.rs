@@ -170,6 +170,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Cuts off what is gone; fewer are left to be moved than went since the last time.
+    #[cold]
     #[inline(never)]
     fn cut_front(&mut self) {
         self.row.drain(..self.front);
@@ -178,6 +179,7 @@ impl<K: Ord + Copy> Heap<K> {
     }
 
     /// Takes holes away from both ends of the row, and all of them when they are most of it.
+    #[cold]
     #[inline(never)]
     fn close_holes(&mut self, placed: &mut impl FnMut(u32, u32)) {
         while self.row.get(self.front).is_some_and(|(_, id)| *id == HOLE) {

@@ -143,75 +143,90 @@ impl Index {
         self.used.get(pool as usize).copied().unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn key(&self, task: u32, since: Timestamp) -> u64 {
         key(self.order.get(task as usize).copied().unwrap_or(0), since)
     }
 
     /// Whether others may take from the task what it needs, one part after the other.
-    fn is_wide(&self, task: u32, hot: &Hot, class: u32) -> bool {
-        self.classes[class as usize].is_wide || (self.locks.has_parts(task) && !hot.holds_scope())
+    fn is_wide(&self, task: u32, holds_scope: bool, class: u32) -> bool {
+        self.classes[class as usize].is_wide || (self.locks.has_parts(task) && !holds_scope)
     }
 
     /// Whether the task's own budget does not cover its stage. It has no lease.
-    #[inline]
-    pub(super) fn is_overdrawn(&self, hot: &Hot, class: u32, budget: Option<Usd>) -> bool {
-        budget.is_some() && self.overdraws(hot, class, budget)
+    #[inline(always)]
+    pub(super) fn is_overdrawn(&self, spent: Usd, class: u32, budget: Option<Usd>) -> bool {
+        budget.is_some() && self.overdraws(spent, class, budget)
     }
 
+    #[cold]
     #[inline(never)]
-    fn overdraws(&self, hot: &Hot, class: u32, budget: Option<Usd>) -> bool {
+    fn overdraws(&self, spent: Usd, class: u32, budget: Option<Usd>) -> bool {
         let cap = self.classes[class as usize].cap;
         let unseen = is_on(Mutant::OverdrawnTaskGoesOn);
-        allowance(budget, hot.spent(), cap).is_none() && !unseen
+        allowance(budget, spent, cap).is_none() && !unseen
     }
 
     /// Puts a task among what is ready, or aside when its own budget does not cover its stage.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(
         &mut self,
         places: &mut Places,
-        (task, hot): (u32, &Hot),
+        (task, hot): (u32, Hot),
         class: u32,
         budget: Option<Usd>,
     ) {
-        if self.is_overdrawn(hot, class, budget) {
+        if self.is_overdrawn(hot.spent(), class, budget) {
             self.overdrawn.insert(task);
             return;
         }
-        let key = self.key(task, hot.since());
-        if !self.is_narrow() && self.is_wide(task, hot, class) {
-            self.wide.entry(class).or_default().insert((hot.since(), task));
+        if !self.is_narrow() {
+            self.note_wide(task, hot.since(), hot.holds_scope(), class);
         }
+        let key = self.key(task, hot.since());
         self.classes[class as usize].ready.insert(key, task, &mut places.note());
     }
 
+    #[cold]
+    #[inline(never)]
+    fn note_wide(&mut self, task: u32, since: Timestamp, holds_scope: bool, class: u32) {
+        if self.is_wide(task, holds_scope, class) {
+            self.wide.entry(class).or_default().insert((since, task));
+        }
+    }
+
     /// Takes a task out of what is ready, or from where it is parked.
-    #[inline]
-    pub(super) fn leave(&mut self, places: &mut Places, (task, hot): (u32, &Hot), class: u32) {
+    #[inline(always)]
+    pub(super) fn leave(&mut self, places: &mut Places, (task, hot): (u32, Hot), class: u32) {
         if self.is_narrow() && self.overdrawn.is_empty() {
             let place = places.of(task);
             self.classes[class as usize].ready.remove(place, &mut places.note());
         } else {
-            self.leave_any(places, (task, hot), class);
+            self.leave_any(places, (task, hot.since(), hot.holds_scope()), class);
         }
     }
 
     /// Whether no task needs several things at once, or a scope.
-    #[inline]
+    #[inline(always)]
     const fn is_narrow(&self) -> bool {
         !self.has_wide && self.locks.is_empty()
     }
 
+    #[cold]
     #[inline(never)]
-    fn leave_any(&mut self, places: &mut Places, (task, hot): (u32, &Hot), class: u32) {
+    fn leave_any(
+        &mut self,
+        places: &mut Places,
+        (task, since, holds_scope): (u32, Timestamp, bool),
+        class: u32,
+    ) {
         if self.overdrawn.remove(&task) {
             return;
         }
-        if self.is_wide(task, hot, class)
+        if self.is_wide(task, holds_scope, class)
             && let Some(wide) = self.wide.get_mut(&class)
         {
-            wide.remove(&(hot.since(), task));
+            wide.remove(&(since, task));
             if wide.is_empty() {
                 self.wide.remove(&class);
             }
@@ -236,6 +251,7 @@ impl Index {
     }
 
     /// Lets a task that waits in a list stand for its class there, if the list is free.
+    #[cold]
     #[inline(never)]
     fn promote(&mut self, places: &mut Places, list: u32, class: u32) {
         let promoted = self.locks.promote(list, class, &mut places.note());
@@ -256,6 +272,7 @@ impl Index {
     }
 
     /// Gives a task its scope, or takes it; who waited for it may go on.
+    #[cold]
     #[inline(never)]
     pub(super) fn hold_scope(&mut self, places: &mut Places, task: u32, holds: bool) {
         if holds {
@@ -280,9 +297,7 @@ impl Index {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits = used.permits.saturating_add(*permits);
-            if reserved > Usd::ZERO {
-                used.reserved = used.reserved.plus(reserved);
-            }
+            used.reserved = used.reserved.plus(reserved);
         }
     }
 
@@ -291,9 +306,7 @@ impl Index {
         for (pool, permits) in &self.classes[class as usize].needs {
             let used = &mut self.used[*pool as usize];
             used.permits = used.permits.saturating_sub(*permits);
-            if reserved > Usd::ZERO {
-                used.reserved = used.reserved.minus(reserved);
-            }
+            used.reserved = used.reserved.minus(reserved);
         }
     }
 

@@ -3,7 +3,7 @@
 use super::draft::Draft;
 use super::leases::Hold;
 use super::table::View;
-use crate::command::{Answer, StageReport};
+use crate::command::StageReport;
 use crate::event::{EventKind, Stale};
 use crate::id::FencingToken;
 use crate::money::{Cost, Usd};
@@ -48,12 +48,9 @@ fn odd_message_panics(hold: Option<&Hold>) {
 
 /// A result that counts for nothing: logged once for each lease, and what it is known to have spent
 /// beyond what was booked for it is booked.
-pub(super) fn late(
-    draft: &mut Draft,
-    task: &View<'_>,
-    report: &StageReport,
-    reason: Stale,
-) -> Answer {
+#[cold]
+#[inline(never)]
+pub(super) fn late(draft: &mut Draft, task: &View<'_>, report: &StageReport, reason: Stale) {
     let never_granted = report.token > task.last_token();
     let is_unheard = task.detail().unheard.iter().any(|lease| lease.token == report.token);
     let is_after = task.detail().refused.is_none_or(|refused| refused < report.token);
@@ -66,7 +63,6 @@ pub(super) fn late(
         let (task, token, stage) = (report.task, report.token, report.stage);
         draft.push(EventKind::ResultRefused { task, token, stage, reason, cost });
     }
-    Answer::Refused(reason)
 }
 
 /// What was booked, or will be, for a lease that ends without its own result; `None` when its

@@ -36,8 +36,11 @@ pub(super) struct Lease {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Leases {
     all: Vec<Lease>,
+    /// Those that nobody has: first the ones whose numbers can be given again, then those that ended
+    /// since.
     free: Vec<u32>,
-    ended: Vec<u32>,
+    /// How many of them are of the first kind.
+    forgotten: usize,
 }
 
 impl Leases {
@@ -53,7 +56,9 @@ impl Leases {
 
     #[inline]
     pub(super) fn insert(&mut self, lease: Lease) -> u32 {
-        if let Some(number) = self.free.pop() {
+        if let Some(last) = self.forgotten.checked_sub(1) {
+            self.forgotten = last;
+            let number = self.free.swap_remove(last);
             self.all[number as usize] = lease;
             return number;
         }
@@ -64,27 +69,28 @@ impl Leases {
     /// Ends a lease.
     #[inline]
     pub(super) fn end(&mut self, number: u32) {
-        self.ended.push(number);
+        self.free.push(number);
     }
 
-    /// Makes a lease live again that ended last of those that did not do so since.
+    /// Makes a lease live again that ended since the last time that those were forgotten.
     pub(super) fn revive(&mut self, number: u32) {
-        if let Some(at) = self.ended.iter().rposition(|ended| *ended == number) {
-            self.ended.remove(at);
+        if let Some(at) = self.free.iter().rposition(|ended| *ended == number) {
+            self.free.swap_remove(at);
         }
     }
 
     /// Takes a lease back as if it had never been.
     pub(super) fn take_back(&mut self, number: u32) {
         self.free.push(number);
+        let last = self.free.len() - 1;
+        self.free.swap(self.forgotten, last);
+        self.forgotten += 1;
     }
 
     /// Lets the numbers of leases that ended be given again.
     #[inline]
-    pub(super) fn forget(&mut self) {
-        while let Some(number) = self.ended.pop() {
-            self.free.push(number);
-        }
+    pub(super) const fn forget(&mut self) {
+        self.forgotten = self.free.len();
     }
 }
 
@@ -113,6 +119,7 @@ impl HardStops {
         self.of_stage[stage].insert(stop, lease, placed);
     }
 
+    #[cold]
     #[inline(never)]
     fn make_room(&mut self, stage: usize) {
         self.of_stage.resize_with(stage + 1, Heap::default);

@@ -44,6 +44,7 @@ mod restore;
 mod slab;
 mod specs;
 mod steps;
+mod submit;
 mod table;
 
 use std::sync::Arc;
@@ -127,44 +128,41 @@ impl Engine {
         command: &Command,
     ) -> Result<Decision, Refusal> {
         let mut draft = Draft::default();
-        self.decide_into(&mut draft, now, command).map_err(|refusal| *refusal)?;
-        let events = self.published(&draft);
-        Ok(Decision { events, answer: draft.answer, blobs: draft.blobs })
+        let answer = self.decide_into(&mut draft, now, command).map_err(|refusal| *refusal)?;
+        Ok(Decision { events: self.published(&draft), answer, blobs: draft.blobs })
     }
 
-    /// Adds to the draft what the command causes, with its answer.
-    #[inline(always)]
+    /// Adds to the draft what the command causes; gives its answer.
     fn decide_into(
         &self,
         draft: &mut Draft,
         now: Timestamp,
         command: &Command,
-    ) -> Result<(), Box<Refusal>> {
-        draft.now = now;
-        let Some(run) = self.run.as_ref() else { return self.decide_first(draft, command) };
-        draft.now = if is_on(Mutant::TimeGoesBack) { now } else { now.max(run.last_at) };
-        if let Command::Claim { owner } = command {
-            return self.decide_claim(draft, run, owner);
-        } else if let Command::Report(report) = command {
-            self.decide_report(draft, run, report);
-        } else {
-            draft.answer = self.decide_other(draft, run, command)?;
+    ) -> Result<Answer, Box<Refusal>> {
+        draft.now = self.not_before(now);
+        match &self.run {
+            Some(run) => self.decide_more(draft, run, command),
+            None => self.decide_first(draft, command),
         }
-        Ok(())
+    }
+
+    /// The time as this run has it.
+    #[inline(always)]
+    fn not_before(&self, now: Timestamp) -> Timestamp {
+        let last = self.run.as_ref().map_or(now, |run| run.last_at);
+        if is_on(Mutant::TimeGoesBack) { now } else { now.max(last) }
     }
 
     /// The first command of a run creates it.
-    fn decide_first(&self, draft: &mut Draft, command: &Command) -> Result<(), Box<Refusal>> {
+    fn decide_first(&self, draft: &mut Draft, command: &Command) -> Result<Answer, Box<Refusal>> {
         let Command::CreateRun { rules } = command else {
             return Err(Box::new(Refusal::NoRun(self.id.clone())));
         };
         draft.push(EventKind::RunCreated { run: self.id.clone(), rules: rules.clone() });
-        draft.answer = Answer::Done;
-        Ok(())
+        Ok(Answer::Done)
     }
 
-    /// Decides what is asked more rarely than claims and reports.
-    fn decide_other(
+    fn decide_more(
         &self,
         draft: &mut Draft,
         run: &RunRecord,
@@ -187,10 +185,17 @@ impl Engine {
             Command::CloseDriver { owner } => self.decide_close(draft, run, owner)?,
             Command::ClaimTask { owner, task } => {
                 let only = self.number(task).ok_or_else(|| Refusal::UnknownTask(task.clone()))?;
-                return self.decide_claim_of(draft, run, owner, only).map(|()| draft.answer);
+                let grant = self.decide_claim_of(draft.now, run, owner, only)?;
+                return Ok(draft.grants(grant));
             }
-            // Decided before, since they are most of what is asked.
-            Command::Claim { .. } | Command::Report(_) => return Ok(draft.answer),
+            Command::Claim { owner } => {
+                let grant = self.decide_claim(draft.now, run, owner)?;
+                return Ok(draft.grants(grant));
+            }
+            Command::Report(report) => {
+                let is_taken = self.decide_report(draft, report);
+                return Ok(is_taken.map_or_else(Answer::Refused, |()| Answer::Done));
+            }
             Command::IntendMerge { task, token, intent } => {
                 return Ok(self.decide_intent(draft, *task, *token, intent));
             }

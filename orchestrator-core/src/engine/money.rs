@@ -46,6 +46,7 @@ impl Engine {
         if self.index.has_budgets { self.allowed(run, class) } else { Some(class.cap) }
     }
 
+    #[cold]
     #[inline(never)]
     fn allowed(&self, run: &RunRecord, class: &Class) -> Option<Usd> {
         let unseen = is_on(Mutant::BudgetForgetsReservations);
@@ -114,6 +115,8 @@ impl Engine {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn book(&mut self, task: TaskNo, stage: u8, cost: Usd) {
         let classes = &self.specs.profile(task.0).classes;
         let class = classes.get(usize::from(stage)).map(|class| *class as usize);

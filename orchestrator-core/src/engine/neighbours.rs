@@ -57,9 +57,9 @@ impl Engine {
         let (row, places) = table.split(number);
         let Some(class) = specs.class(number, row.hot()) else { return };
         if is_met {
-            index.enter(places, (number, row.hot()), class, specs.budget(number));
+            index.enter(places, (number, *row.hot()), class, specs.budget(number));
         } else {
-            index.leave(places, (number, row.hot()), class);
+            index.leave(places, (number, *row.hot()), class);
         }
     }
 

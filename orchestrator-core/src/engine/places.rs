@@ -67,7 +67,7 @@ impl Index {
             if let Some(class) = class
                 && is_met
             {
-                self.leave(places, (row.number(), row.hot()), class);
+                self.leave(places, (row.number(), *row.hot()), class);
             }
         } else if row.hot().kind() == Kind::Leased {
             self.take_lease_out(row, class);
@@ -88,6 +88,7 @@ impl Index {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn take_wait_out(&mut self, number: u32, task: View<'_>, class: Option<u32>) {
         if task.hot().kind() == Kind::Deferred {
@@ -122,7 +123,7 @@ impl Index {
             if let Some(class) = class
                 && is_met
             {
-                self.enter(places, (row.number(), row.hot()), class, budget);
+                self.enter(places, (row.number(), *row.hot()), class, budget);
             }
         } else if row.hot().kind() == Kind::Leased {
             self.put_lease_in(row, class);
@@ -142,6 +143,7 @@ impl Index {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn put_wait_in(&mut self, number: u32, task: View<'_>, class: Option<u32>) {
         if task.hot().kind() == Kind::Deferred {

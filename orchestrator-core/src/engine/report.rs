@@ -23,29 +23,29 @@ const KEPT_BYTES_MAX: usize = 1024;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl Engine {
-    #[inline]
-    pub(super) fn decide_report(&self, draft: &mut Draft, run: &RunRecord, report: &StageReport) {
-        if report.run != self.id {
-            draft.answer = Answer::Refused(Stale::OtherRun);
-            return;
-        }
+    /// The events of a result; why it counts for nothing, if it does.
+    #[inline(never)]
+    pub(super) fn decide_report(
+        &self,
+        draft: &mut Draft,
+        report: &StageReport,
+    ) -> Result<(), Stale> {
+        let Some(run) = self.run.as_ref().filter(|_| report.run == self.id) else {
+            return Err(Stale::OtherRun);
+        };
         if !self.has(report.task) {
-            draft.answer = Answer::Refused(Stale::UnknownTask);
-            return;
+            return Err(Stale::UnknownTask);
         }
         let task = self.table.view(report.task.0);
-        match current(&task, report) {
-            Ok(hold) => {
-                // Most do; the other ends are long to tell.
-                if matches!(report.outcome, Outcome::Passed) {
-                    self.passed(draft, run, &task, hold, report);
-                } else {
-                    self.ended(draft, run, &task, hold, report);
-                }
-                draft.answer = Answer::Done;
-            }
-            Err(reason) => draft.answer = late(draft, &task, report, reason),
+        let hold =
+            current(&task, report).inspect_err(|reason| late(draft, &task, report, *reason))?;
+        // Most do; the other ends are long to tell.
+        if matches!(report.outcome, Outcome::Passed) {
+            self.passed(draft, run, &task, hold, report);
+        } else {
+            self.ended(draft, run, &task, hold, report);
         }
+        Ok(())
     }
 
     /// The events of a stage that passed.
@@ -74,6 +74,8 @@ impl Engine {
     }
 
     /// The events of any accepted result.
+    #[cold]
+    #[inline(never)]
     fn ended(
         &self,
         draft: &mut Draft,

@@ -266,6 +266,7 @@ impl Row<'_> {
 
 /// The detail of a task, made if there is none. Not of a row, so that a row need not lie in memory
 /// because of what is rare.
+#[cold]
 #[inline(never)]
 fn detail_of<'a>(hot: &mut Hot, details: &'a mut Slab<Arc<Detail>>) -> &'a mut Detail {
     if hot.detail == NONE {

@@ -49,6 +49,7 @@ impl Saved {
         }
     }
 
+    #[cold]
     #[inline(never)]
     fn save_more(&mut self, table: &Table, task: u32) {
         let view = table.view(task);
@@ -81,6 +82,14 @@ impl Saved {
     pub(in crate::engine) fn clear(&mut self) {
         self.changes.clear();
         self.hot.clear();
+        if !self.details.is_empty() {
+            self.forget_details();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forget_details(&mut self) {
         self.details.clear();
     }
 }
