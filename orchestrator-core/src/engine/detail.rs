@@ -26,7 +26,8 @@ pub(super) struct Detail {
     pub(super) intent: Option<MergeIntent>,
     pub(super) content: Option<BlobHash>,
     pub(super) settled: Usd,
-    /// Older leases that ended without their result, the newest last.
+    /// Older leases that ended without their result, the newest last, and the last one if nothing was
+    /// booked for it.
     pub(super) unheard: Vec<Unheard>,
     pub(super) refused: Option<FencingToken>,
     /// The lease that left its workspace, where that is too long ago for the table.
@@ -34,18 +35,33 @@ pub(super) struct Detail {
 }
 
 /// Most leases of a task that are kept as unheard.
-const UNHEARD_MAX: usize = 16;
+const UNHEARD_MAX: usize = 64;
 
 impl Detail {
+    /// The last lease ended without its result, and so much was booked for it.
+    pub(super) fn settle(&mut self, last: FencingToken, booked: Usd) {
+        self.settled = booked;
+        // It cannot be told from one whose result counted otherwise.
+        if booked == Usd::ZERO {
+            self.note_unheard(last);
+        }
+    }
+
     /// What was booked for the last lease is that of an older one now.
     pub(super) fn forget_settled(&mut self, last: FencingToken) {
-        if self.settled > Usd::ZERO && self.refused < Some(last) {
+        if self.settled > Usd::ZERO {
+            self.note_unheard(last);
+        }
+        self.settled = Usd::ZERO;
+    }
+
+    fn note_unheard(&mut self, token: FencingToken) {
+        if self.refused < Some(token) {
             if self.unheard.len() >= UNHEARD_MAX {
                 self.unheard.remove(0);
             }
-            self.unheard.push(Unheard { token: last, booked: self.settled });
+            self.unheard.push(Unheard { token, booked: self.settled });
         }
-        self.settled = Usd::ZERO;
     }
 }
 

@@ -140,11 +140,12 @@ impl Engine {
         };
         self.end_lease(*task, at, *cost, |row, _| {
             row.hear_again();
+            let last = row.last_token();
             let detail = row.detail_mut();
             let burns = is_on(Mutant::UsageLimitBurnsInterruptions);
             let counted = u32::from(reason.is_counted() || burns);
             detail.interruptions = detail.interruptions.saturating_add(counted);
-            detail.settled = *cost;
+            detail.settle(last, *cost);
             if session.is_some() {
                 detail.session.clone_from(session);
             }

@@ -58,8 +58,9 @@ pub struct TaskRecord {
     pub content: Option<BlobHash>,
     /// What was booked for that lease when it ended without its result.
     pub settled: Usd,
-    /// Leases before the last one that ended without their result, those that ended last at the
-    /// end; a result that still comes shows what they really cost.
+    /// The last 64 leases that ended without their result, those that ended last at the end; a
+    /// result that still comes shows what they really cost. The very last one is among them only if
+    /// nothing was booked for it: of any other `settled` says so.
     #[serde(default)]
     pub unheard: Vec<Unheard>,
     /// The last lease whose late result was refused.

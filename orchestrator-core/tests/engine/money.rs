@@ -325,3 +325,65 @@ fn p10_what_becomes_known_late_can_use_up_the_budget_of_a_task_that_waits() {
     world.tell(&Command::Tick);
     assert_eq!(world.cause("a"), Some(Cause::BudgetUsed));
 }
+
+#[test]
+fn p10_what_a_stage_that_had_nothing_set_aside_really_cost_is_booked_once_when_it_becomes_known() {
+    let spent = |world: &World| world.engine.run().unwrap().spent;
+    let restart = |world: &mut World| {
+        let snapshot = world.engine.snapshot().unwrap();
+        world.engine = orchestrator_core::Engine::restore(&snapshot).unwrap();
+    };
+    let fate = |world: &mut World, grant: &orchestrator_core::Grant, is_lost: bool| {
+        if is_lost {
+            world.open(1, Some(crate::world::owner(1).id));
+            world.tell(&Command::Stopped { task: grant.number, token: grant.token });
+        } else {
+            costs(world, grant, interrupted(Interruption::Shutdown), Usd::ZERO);
+        }
+    };
+    for (is_lost, is_granted_again) in [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let mut world = World::new(plan(&[("a", &[])]));
+        let run = world.claim().unwrap();
+        world.report(&run, Outcome::Passed);
+        let before = spent(&world);
+        let first = world.claim().unwrap();
+        assert_eq!((first.stage, first.cap), (1, Usd::ZERO));
+        fate(&mut world, &first, is_lost);
+        restart(&mut world);
+        let second = is_granted_again.then(|| world.claim().unwrap());
+        restart(&mut world);
+        assert_eq!(spent(&world), before, "nobody knows of anything");
+        for _ in 0..3 {
+            costs(&mut world, &first, Outcome::Passed, Usd(7));
+            restart(&mut world);
+            assert_eq!(spent(&world), before.plus(Usd(7)), "once: {is_lost} {is_granted_again}");
+        }
+        // The results of others say nothing of it, and one that counted is not booked again.
+        if let Some(second) = second {
+            costs(&mut world, &second, Outcome::Passed, Usd(2));
+            costs(&mut world, &second, Outcome::Passed, Usd(9));
+        }
+        costs(&mut world, &run, Outcome::Passed, Usd::dollars(90));
+        costs(&mut world, &first, Outcome::Passed, Usd(7));
+        let of_second = Usd(if is_granted_again { 2 } else { 0 });
+        assert_eq!(spent(&world), before.plus(Usd(7)).plus(of_second));
+    }
+}
+
+#[test]
+fn p10_what_becomes_known_while_such_a_stage_is_being_stopped_is_booked_once_too() {
+    let mut world = World::new(plan(&[("a", &[])]));
+    let run = world.claim().unwrap();
+    world.report(&run, Outcome::Passed);
+    let before = world.engine.run().unwrap().spent;
+    let first = world.claim().unwrap();
+    world.open(1, Some(crate::world::owner(1).id));
+    costs(&mut world, &first, Outcome::Passed, Usd(7));
+    world.tell(&Command::Stopped { task: first.number, token: first.token });
+    costs(&mut world, &first, Outcome::Passed, Usd(7));
+    world.claim().unwrap();
+    costs(&mut world, &first, Outcome::Passed, Usd(7));
+    assert_eq!(world.engine.run().unwrap().spent, before.plus(Usd(7)));
+    assert_eq!(world.engine.task(&id("a")).unwrap().unheard, []);
+}

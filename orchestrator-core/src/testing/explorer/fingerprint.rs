@@ -163,6 +163,10 @@ impl Writer {
     /// What was booked for the task's last lease, and what its holder may say yet.
     fn money(&mut self, task: &TaskRecord, late: Option<&StageReport>) {
         self.number(task.settled.0);
+        let unheard = late.and_then(|late| {
+            task.unheard.iter().find(|lease| lease.token == late.token).map(|lease| lease.booked.0)
+        });
+        self.number(unheard.map_or(0, |booked| booked << 1 | 1));
         let (Phase::Leased(lease) | Phase::Stopping { lease, .. }) = &task.phase else {
             self.number(u64::MAX);
             return self.late_money(late);

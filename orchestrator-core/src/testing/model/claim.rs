@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use super::ends::note_unheard;
 use super::{Given, Model};
 use crate::command::{Answer, Grant, Refusal};
 use crate::id::{OwnerId, PoolName, TaskId, TaskNo};
@@ -141,9 +142,8 @@ impl Model {
         task.holds_scope = has_scope;
         let last = std::mem::replace(&mut task.last_token, grant.token);
         if task.settled > Usd::ZERO && task.refused < Some(last) {
-            task.unheard.push(Unheard { token: last, booked: task.settled });
-            let more = task.unheard.len().saturating_sub(16);
-            task.unheard.drain(..more);
+            let booked = task.settled;
+            note_unheard(task, Unheard { token: last, booked });
         }
         task.settled = Usd::ZERO;
         task.content = None;

@@ -12,7 +12,7 @@ use crate::money::{Cost, Usd};
 use crate::outcome::{Interruption, MergeIntent, Outcome, Restart, TEXT_BYTES_MAX, head_and_tail};
 use crate::pipeline::{StageKind, StageSpec};
 use crate::record::{
-    Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, TaskRecord, Wait,
+    Cause, Completion, Delay, Escalation, ParkReason, Phase, RunState, TaskRecord, Unheard, Wait,
 };
 use crate::signature::signature;
 use crate::time::Timestamp;
@@ -264,7 +264,7 @@ impl Model {
         }
         hear_again(task);
         task.interruptions += u32::from(is_counted);
-        task.settled = cost;
+        settle(task, cost);
         task.session = report.session.clone().or_else(|| task.session.take());
         task.phase = if until > now {
             Phase::Deferred { until, why: Wait::Interrupted(reason) }
@@ -515,6 +515,21 @@ pub(super) fn hear_again(task: &mut TaskRecord) {
     if is_live && task.refused == Some(task.last_token) {
         task.refused = Some(FencingToken(task.last_token.0 - 1));
     }
+}
+
+/// Notes what was booked for the last lease, which ended without its result.
+fn settle(task: &mut TaskRecord, booked: Usd) {
+    task.settled = booked;
+    if booked == Usd::ZERO && task.refused < Some(task.last_token) {
+        note_unheard(task, Unheard { token: task.last_token, booked });
+    }
+}
+
+/// Notes a lease that ended without its result: of each task the last 64.
+pub(super) fn note_unheard(task: &mut TaskRecord, lease: Unheard) {
+    task.unheard.push(lease);
+    let more = task.unheard.len().saturating_sub(64);
+    task.unheard.drain(..more);
 }
 
 fn address(text: &str) -> BlobHash {
