@@ -47,7 +47,7 @@ pub use self::{
     command::{Answer, Command, Decision, Grant, Refusal, StageReport},
     engine::{Engine, InvalidSnapshot, Mover, Reason, Settlement},
     event::{EVENT_BYTES_MAX, Event, EventKind, Resolution, Stale, StoredEvent},
-    forecast::{Assumptions, Bounds, Forecast, Projection, Spread},
+    forecast::{Assumptions, Bounds, FORECAST_SAMPLES_MAX, Forecast, Projection, Spread},
     graph::{Graph, PathLength},
     id::{
         BlobHash, ChangeId, CommandId, FencingToken, ID_BYTES_MAX, InvalidId, OwnerId,

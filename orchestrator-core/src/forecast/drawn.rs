@@ -90,10 +90,10 @@ impl<'a> Drawn<'a> {
         answer
     }
 
-    /// Drives the run until nothing more can happen.
-    pub(super) fn run_out(&mut self) {
+    /// Drives the run until nothing more can happen, or so many stages ended and waits were over.
+    pub(super) fn run_out(&mut self, at_most: usize) {
         let claim = Command::Claim { owner: self.owner.clone() };
-        loop {
+        for _ in 0..at_most {
             while let Some(Answer::Granted { task, stage, attempt, token }) = self.tell(&claim) {
                 let cap = self.engine.grant(task).map(|grant| grant.cap).unwrap_or_default();
                 let ends = self.now.after(self.duration(task, stage));

@@ -19,6 +19,12 @@ use crate::plan::Plan;
 use crate::retry::RetryRules;
 use crate::time::Timestamp;
 
+/// Runs that are drawn at most.
+pub const FORECAST_SAMPLES_MAX: u32 = 1_000;
+/// Stages, and ends of waits, that are drawn at most in one of them: so many, and so many for each task.
+const DRAWN_MAX: usize = 4_096;
+const DRAWN_OF_TASK_MAX: usize = 64;
+
 /// The most that a plan can come to, whatever goes wrong, unless a person raises a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -85,7 +91,7 @@ pub struct Assumptions {
     pub rejected_per_mille: u32,
     /// What a stage spends of its cap, in thousandths.
     pub spent_per_mille: u32,
-    /// How many runs are drawn.
+    /// How many runs are drawn, at most [`FORECAST_SAMPLES_MAX`].
     pub samples: u32,
     /// The same seed gives the same forecast.
     pub seed: u64,
@@ -135,14 +141,18 @@ impl Engine {
     /// nothing. `None` before the
     /// run is created, and for no samples.
     ///
-    /// Costs about as much as driving the engine through the rest of the run for each sample.
+    /// Costs about as much as driving the engine through the rest of the run for each sample. One in
+    /// which tasks begin anew again and again is broken off when there were 64 stages for each task, and
+    /// 4,096 more; what is not done by then is left.
     #[must_use]
     pub fn forecast(&self, now: Timestamp, assumed: &Assumptions) -> Option<Forecast> {
         let spent = self.run()?.spent;
         let (mut times, mut costs, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        for sample in 0..assumed.samples {
+        let tasks = self.run()?.counts.total() as usize;
+        let at_most = tasks.saturating_mul(DRAWN_OF_TASK_MAX).saturating_add(DRAWN_MAX);
+        for sample in 0..assumed.samples.min(FORECAST_SAMPLES_MAX) {
             let mut drawn = Drawn::new(self, now, assumed, sample)?;
-            drawn.run_out();
+            drawn.run_out(at_most);
             let run = drawn.engine.run()?;
             times.push(drawn.now.since(now));
             costs.push(run.spent.minus(spent));
@@ -314,6 +324,21 @@ mod tests {
         assert_eq!(engine.snapshot(), before);
         let none = Assumptions { samples: 0, ..Assumptions::default() };
         assert_eq!(engine.forecast(Timestamp(0), &none), None);
+    }
+
+    #[test]
+    fn p16_a_forecast_ends_however_often_tasks_may_be_tried_and_however_many_runs_are_asked_for() {
+        let mut plan = chain(3, 1, false);
+        plan.tasks.iter_mut().for_each(|task| task.max_retries = u32::MAX);
+        let of = |rejected_per_mille, samples| {
+            let assumed = Assumptions { rejected_per_mille, samples, ..Assumptions::default() };
+            engine(plan.clone()).forecast(Timestamp(0), &assumed).unwrap()
+        };
+        let hopeless = of(1_000, 2);
+        assert_eq!(hopeless.left.low, 3);
+        assert!(hopeless.cost.low > Usd::ZERO && hopeless.makespan.low > Duration::ZERO);
+        assert_eq!(of(500, 20).left.high, 0, "what only takes long is not broken off");
+        assert_eq!(of(150, u32::MAX), of(150, FORECAST_SAMPLES_MAX));
     }
 
     #[test]
