@@ -25,7 +25,8 @@ pub enum Sign {
 /// How many permits a pool has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// How many; 0 closes the pool until `until`.
+    /// How many; 0 closes the pool until `until`. A person may open it before
+    /// ([`Command::OpenPool`](crate::Command::OpenPool)): it stays open until a later time is said.
     pub limit: u32,
     /// Until when that holds at the longest; `None` is until something happens.
     pub until: Option<Timestamp>,
@@ -34,7 +35,8 @@ pub struct Capacity {
 /// Says how many permits a pool has from now on.
 ///
 /// The driver says each sign once, in the order of the log, and then asks; a limit that differs from
-/// the pool's is set with a command, so that the log has it. A source is not stored: after a restart
+/// the pool's is set with a command, so that the log has it. So is a pool closed, and opened again
+/// before its time when the source that closed it says so. A source is not stored: after a restart
 /// it begins anew. It must not block.
 ///
 /// ```

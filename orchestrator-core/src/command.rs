@@ -46,6 +46,11 @@ pub enum Command {
         /// That time.
         until: Timestamp,
     },
+    /// Opens a pool that is closed, before its time.
+    OpenPool {
+        /// The pool.
+        pool: PoolName,
+    },
     /// Gives a pool these bounds beside its limit, in the place of those that it has.
     BoundPool {
         /// The pool.

@@ -69,7 +69,7 @@ impl Turns {
             logs: StageLogs::of(&ports, &config),
             releases: Releases::default(),
             renewals: Renewals::begin(&config.run, &ledger, config.lease_ttl, to_loop.clone()),
-            feed: Feed::new(config.capacity.clone()),
+            feed: Feed::new(config.capacity.clone(), &ledger.engine, ledger.now()),
             room: RoomWatch::new(&ports, config.run.clone()),
             ports,
             config,

@@ -175,6 +175,7 @@ impl Engine {
             Command::AddPlan { plan } => self.decide_plan(draft, run, plan)?,
             Command::LimitPool { .. }
             | Command::ClosePool { .. }
+            | Command::OpenPool { .. }
             | Command::BoundPool { .. }
             | Command::SetPilot { .. }
             | Command::SetBudget { .. } => self.decide_bounds(draft, run, command),

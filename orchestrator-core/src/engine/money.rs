@@ -24,6 +24,10 @@ impl Engine {
             if *until > draft.now && closed < Some(*until) {
                 draft.push(EventKind::PoolClosed { pool: pool.clone(), until: *until });
             }
+        } else if let Command::OpenPool { pool } = command {
+            if known(pool).is_some_and(|known| known.closed_until.is_some()) {
+                draft.push(EventKind::PoolOpened { pool: pool.clone() });
+            }
         } else if let Command::BoundPool { pool, bounds } = command {
             if known(pool).is_none_or(|known| known.bounds != *bounds) {
                 draft.push(EventKind::PoolBounded { pool: pool.clone(), bounds: *bounds });

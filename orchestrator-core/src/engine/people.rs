@@ -32,16 +32,8 @@ impl Engine {
             Command::Retry { task, dependents, actor, reason } => {
                 return self.retry(draft, task, *dependents, (actor, reason));
             }
-            Command::Resolve { task: id, how, actor, reason } => {
-                let (task, record) = self.idle(id, "its stage must end first")?;
-                if record.hot().kind() == Kind::Done {
-                    return Err(wrong(id, &record, "it needs no resolving"));
-                }
-                if *how == Resolution::Approve && !self.can_be_approved(task, &record) {
-                    return Err(wrong(id, &record, NO_JUDGE));
-                }
-                let (actor, reason) = (words(actor), words(reason));
-                EventKind::Resolved { task, how: *how, actor, reason }
+            Command::Resolve { task, how, actor, reason } => {
+                self.resolving(task, *how, words(actor), words(reason))?
             }
             Command::Cancel { task, actor, reason } => {
                 let kind = self.cancelling(task, words(actor), words(reason))?;
@@ -81,6 +73,7 @@ impl Engine {
             | Command::LimitPool { .. }
             | Command::BoundPool { .. }
             | Command::ClosePool { .. }
+            | Command::OpenPool { .. }
             | Command::SetPilot { .. }
             | Command::SetBudget { .. }
             | Command::OpenDriver { .. }
@@ -124,6 +117,24 @@ impl Engine {
             draft.push(EventKind::Retried { task, actor, reason });
         }
         Ok(())
+    }
+
+    /// The event of settling a task that nobody works at.
+    fn resolving(
+        &self,
+        id: &TaskId,
+        how: Resolution,
+        actor: String,
+        reason: String,
+    ) -> Result<EventKind<TaskNo>, Refusal> {
+        let (task, record) = self.idle(id, "its stage must end first")?;
+        if record.hot().kind() == Kind::Done {
+            return Err(wrong(id, &record, "it needs no resolving"));
+        }
+        if how == Resolution::Approve && !self.can_be_approved(task, &record) {
+            return Err(wrong(id, &record, NO_JUDGE));
+        }
+        Ok(EventKind::Resolved { task, how, actor, reason })
     }
 
     /// What it takes to give a task up; nothing, when that is under way.

@@ -162,6 +162,7 @@ fn of_the_run() -> impl Strategy<Value = Command> {
             pool: pool(name),
             until: Timestamp(until)
         }),
+        named().prop_map(|name| Command::OpenPool { pool: pool(name) }),
         Just(Command::Prune),
         Just(Command::Settle),
         Just(Command::Tick),

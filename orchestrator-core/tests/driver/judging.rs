@@ -8,9 +8,9 @@ use std::time::Duration;
 use orchestrator_core::port::Store;
 use orchestrator_core::testing::{Fault, FaultStore};
 use orchestrator_core::{
-    AGENTS, Adaptive, Assumptions, Capacity, CapacitySource, DriverConfig, EventKind, Interruption,
-    MemoryStore, Orchestrator, ParkReason, PilotRule, PoolName, RunEnd, SharedCapacity, Sign,
-    StageEnd, StageKind, Timestamp, Usd,
+    AGENTS, Adaptive, Assumptions, Capacity, CapacitySource, Command, DriverConfig, EventKind,
+    Interruption, MemoryStore, Orchestrator, ParkReason, PilotRule, PoolName, RunEnd,
+    SharedCapacity, Sign, StageEnd, StageKind, Timestamp, UsageWindow, Usd,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -91,6 +91,56 @@ async fn p11_a_window_that_is_used_up_is_waited_for_and_is_no_stall() {
     let ended = tokio::time::timeout(Duration::from_secs(120), driving).await;
     assert_eq!(ended.unwrap().unwrap().unwrap(), RunEnd::Completed);
     assert_eq!(world.limits(&agents()), [3]);
+}
+
+fn count(world: &World, is_it: impl Fn(&EventKind) -> bool) -> usize {
+    world.recorder.events().iter().filter(|stored| is_it(&stored.event.kind)).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn p11_a_window_that_begins_anew_before_its_time_opens_the_pool_that_it_had_closed() {
+    let calls = AtomicU32::new(0);
+    let world = World::new(move |cx| {
+        if cx.stage.kind == StageKind::Run && calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            return StageEnd::interrupted(Interruption::UsageLimit);
+        }
+        StageEnd::passed()
+    });
+    let window = Arc::new(Mutex::new(UsageWindow::new(3, 0)));
+    let told = Arc::clone(&window);
+    let orchestrator = world.configured(|config| {
+        config.capacity.insert(agents(), window);
+    });
+    let driving = tokio::spawn(async move {
+        orchestrator.drive(Some(plan(&[("a", &[])])), CancellationToken::new()).await
+    });
+    world.committed(|kind| matches!(kind, EventKind::PoolClosed { .. })).await;
+    let nudge = |limit| Command::LimitPool { pool: PoolName::parse("other").unwrap(), limit };
+    world.orchestrator().ask(&nudge(2)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(50)).await;
+    assert!(!driving.is_finished(), "the account is closed");
+    let sign = Sign::Used { per_mille: 100, reopens: None };
+    told.lock().unwrap().note(Timestamp(0), sign);
+    world.orchestrator().ask(&nudge(3)).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(120), driving).await;
+    assert_eq!(ended.expect("it opens").unwrap().unwrap(), RunEnd::Completed);
+    assert_eq!(count(&world, |kind| matches!(kind, EventKind::PoolOpened { .. })), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn p11_a_pool_that_a_person_opens_stays_open_though_its_source_says_what_it_said() {
+    let world = World::new(|_| StageEnd::passed());
+    let orchestrator = world.configured(|config| config.capacity = shared(ClosedUntil(60_000)));
+    let driving = tokio::spawn(async move {
+        orchestrator.drive(Some(plan(&[("a", &[])])), CancellationToken::new()).await
+    });
+    world.committed(|kind| matches!(kind, EventKind::PoolClosed { .. })).await;
+    let open = Command::OpenPool { pool: agents() };
+    world.orchestrator().ask(&open).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(120), driving).await;
+    assert_eq!(ended.expect("it opens").unwrap().unwrap(), RunEnd::Completed);
+    let closed = |kind: &EventKind| matches!(kind, EventKind::PoolClosed { .. });
+    assert_eq!(count(&world, closed), 1, "and is not closed again");
 }
 
 /// Says the limit once, and panics ever after.

@@ -178,6 +178,7 @@ impl Model {
             Command::AddPlan { plan } => self.add(now, plan, policy),
             Command::LimitPool { .. }
             | Command::ClosePool { .. }
+            | Command::OpenPool { .. }
             | Command::BoundPool { .. }
             | Command::SetBudget { .. }
             | Command::SetPilot { .. } => self.hold_back(now, command),

@@ -17,6 +17,10 @@ impl Model {
         {
             let record = self.pool(pool);
             record.closed_until = record.closed_until.max(Some(*until));
+        } else if let Command::OpenPool { pool } = command {
+            if let Some(record) = self.pools.get_mut(pool) {
+                record.closed_until = None;
+            }
         } else if let Command::BoundPool { pool, bounds } = command {
             // A pool that has no budget any more, and gets one again, starts anew.
             let record = self.pool(pool);

@@ -78,6 +78,7 @@ impl Model {
             | Command::LimitPool { .. }
             | Command::BoundPool { .. }
             | Command::ClosePool { .. }
+            | Command::OpenPool { .. }
             | Command::SetPilot { .. }
             | Command::SetBudget { .. }
             | Command::OpenDriver { .. }

@@ -213,6 +213,7 @@ pub(in crate::testing) fn frame(command: &Command, before: &Engine, after: &Engi
         | Command::LimitPool { .. }
         | Command::BoundPool { .. }
         | Command::ClosePool { .. }
+        | Command::OpenPool { .. }
         | Command::SetPilot { .. }
         | Command::SetBudget { .. }
         | Command::OpenDriver { .. }

@@ -67,14 +67,16 @@ impl World {
         }
     }
 
-    /// A pool with other bounds than before, or closed for a while.
+    /// A pool with other bounds than before, closed for a while, or open again.
     pub(super) fn bound(&mut self) -> Command {
         let pool = [AGENTS, GPU][self.dice.below(2) as usize];
         let pool = PoolName::parse(pool).expect("a valid name");
         let budget = self.dice.once_in(2).then(|| Usd::dollars(self.dice.below(40)));
         if self.dice.once_in(2) {
             let until = Timestamp(self.now + u64::from(self.dice.below(4_000_000)));
-            return Command::ClosePool { pool, until };
+            let opens = self.dice.once_in(4);
+            let closing = Command::ClosePool { pool: pool.clone(), until };
+            return if opens { Command::OpenPool { pool } } else { closing };
         }
         let in_flight_max = self.dice.once_in(2).then(|| self.dice.below(4));
         Command::BoundPool { pool, bounds: PoolBounds { budget, in_flight_max } }

@@ -105,6 +105,7 @@ impl World {
             Command::AddPlan { plan: Arc::new(Plan::default()) },
             Command::LimitPool { pool: pool.clone(), limit: 1 },
             Command::ClosePool { pool: pool.clone(), until: Timestamp(9) },
+            Command::OpenPool { pool: pool.clone() },
             Command::BoundPool { pool, bounds: PoolBounds::default() },
             Command::SetPilot { tasks: Some(1) },
             Command::SetBudget { budget: None },
