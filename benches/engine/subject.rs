@@ -83,7 +83,8 @@ impl Subject {
             Ok(Answer::Granted { task, stage, attempt, token }) => {
                 Some(Granted { task, stage, attempt, token })
             }
-            Ok(Answer::Done | Answer::Nothing | Answer::Refused(_)) | Err(_) => None,
+            Ok(_) => None,
+            Err(refusal) => panic!("a claim was refused: {refusal}"),
         }
     }
 
@@ -94,8 +95,10 @@ impl Subject {
         report.stage = grant.stage;
         report.attempt = grant.attempt;
         report.token = grant.token;
-        let answer = self.engine.submit(Timestamp(1), &self.id, &self.report);
-        assert!(matches!(answer, Ok(Answer::Done)), "a result was not taken");
+        match self.engine.submit(Timestamp(1), &self.id, &self.report) {
+            Ok(answer) => assert!(matches!(answer, Answer::Done), "a result was not taken"),
+            Err(refusal) => panic!("a result was refused: {refusal}"),
+        }
     }
 
     /// Says that the agent of a stage lacks information.

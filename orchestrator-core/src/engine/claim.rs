@@ -23,9 +23,16 @@ struct Turn {
     task: u32,
 }
 
-#[inline]
+#[inline(always)]
 const fn turn(stage: u8, (key, task): (u64, u32)) -> Turn {
     Turn { stage: Reverse(stage), key, task }
+}
+
+/// The task whose turn it is, and its class.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    task: u32,
+    class: u32,
 }
 
 impl Engine {
@@ -38,8 +45,8 @@ impl Engine {
         owner: &OwnerId,
     ) -> Result<Option<Granted>, Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        let Some(task) = self.next_grant(now, run) else { return Ok(None) };
-        self.grant_to(now, run, owner, task).map(Some)
+        let Some(next) = self.next_grant(now, run) else { return Ok(None) };
+        self.grant_to(now, run, owner, next).map(Some)
     }
 
     /// What a claim of this task is granted.
@@ -51,8 +58,8 @@ impl Engine {
         task: TaskNo,
     ) -> Result<Option<Granted>, Box<Refusal>> {
         let owner = self.claiming(run, owner)?;
-        let Some(task) = self.grant_of(now, run, task.0) else { return Ok(None) };
-        self.grant_to(now, run, owner, task).map(Some)
+        let Some(next) = self.grant_of(now, run, task.0) else { return Ok(None) };
+        self.grant_to(now, run, owner, next).map(Some)
     }
 
     /// The number of the owner that claims, if it is the driver.
@@ -63,14 +70,14 @@ impl Engine {
         number.ok_or_else(|| Box::new(Refusal::NotDriver(owner.clone())))
     }
 
-    /// The grant of the stage that this task, which fits, is at.
+    /// The grant of the stage of the task whose turn it is, and which fits.
     #[inline(always)]
     fn grant_to(
         &self,
         now: Timestamp,
         run: &RunRecord,
         owner: u32,
-        number: u32,
+        Next { task: number, class }: Next,
     ) -> Result<Granted, Box<Refusal>> {
         let hot = self.table.hot(number);
         let last = run.last_token;
@@ -82,8 +89,7 @@ impl Engine {
         let profile = self.specs.profile(number);
         let hard_stop = Timestamp(now.0.saturating_add(profile.span(stage)));
         // There is one, or the stage would not have been admitted.
-        let class = profile.class(hot).and_then(|class| self.index.classes.get(class as usize));
-        let reserved = class.and_then(|class| self.reservation(run, class, number));
+        let reserved = self.reservation(run, &self.index.classes[class as usize], number);
         let reserved = reserved.unwrap_or_default();
         Ok(Granted { task: TaskNo(number), stage, attempt, token, owner, hard_stop, reserved })
     }
@@ -93,7 +99,7 @@ impl Engine {
     /// What does not fit is passed over, so that nothing waits behind it. Tasks whose wait is over
     /// count, whether or not a tick has said so.
     #[inline(always)]
-    pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
+    pub(super) fn next_grant(&self, now: Timestamp, run: &RunRecord) -> Option<Next> {
         let goes_on =
             is_on(Mutant::PausedRunGrants) && matches!(run.state, RunState::Paused { .. });
         if run.state != RunState::Active && !goes_on {
@@ -107,22 +113,21 @@ impl Engine {
 
     /// The first task that fits, as long as nothing is kept for another one.
     #[inline(always)]
-    fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<u32> {
-        let mut first: Option<Turn> = None;
-        for number in &self.index.in_turn {
+    fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<Next> {
+        let mut first = None;
+        for (place, number) in self.index.in_turn.iter().enumerate() {
             let class = &self.index.classes[*number as usize];
-            let is_later = |first: Turn| first.stage.0 > class.stage && !is_on(Mutant::NewestFirst);
-            if first.is_some_and(is_later) {
-                break;
-            }
             if class.ready.is_empty() {
                 continue;
             }
             if self.has_capacity(now, run, class) {
-                let free = self.index.locks.is_empty();
-                let task =
-                    if free { class.ready.first() } else { self.first_with_scope(*number, class) };
-                first = earlier(first, task.map(|task| turn(class.stage, task)));
+                if let Some(task) = self.first_with_scope(*number, class) {
+                    first = Some(Next { task: task.1, class: *number });
+                    if let Some(other) = self.earlier_of_stage(now, run, place, task) {
+                        first = self.next(other);
+                    }
+                    break;
+                }
             } else if is_on(Mutant::FirstThatDoesNotFitStopsAll) {
                 return None;
             }
@@ -130,15 +135,58 @@ impl Engine {
         if !self.index.timers.is_empty() {
             first = self.or_due(now, run, first, None);
         }
-        first.map(|first| first.task)
+        first
+    }
+
+    /// What comes before a task of the class of this place, and fits, of the classes that follow at the
+    /// same stage.
+    #[inline(always)]
+    fn earlier_of_stage(
+        &self,
+        now: Timestamp,
+        run: &RunRecord,
+        place: usize,
+        task: (u64, u32),
+    ) -> Option<u32> {
+        let stage = |number: &u32| self.index.classes[*number as usize].stage;
+        let in_turn = &self.index.in_turn;
+        let (own, following) = (stage(&in_turn[place]), in_turn.get(place + 1).map(stage));
+        if following.is_none_or(|following| following < own) && !is_on(Mutant::NewestFirst) {
+            return None;
+        }
+        self.first_from(now, run, place + 1, turn(own, task))
+    }
+
+    /// The first task that comes before this one, and fits, of the classes of its stage from a place on.
+    #[inline(never)]
+    fn first_from(
+        &self,
+        now: Timestamp,
+        run: &RunRecord,
+        place: usize,
+        before: Turn,
+    ) -> Option<u32> {
+        let mut first = before;
+        for number in self.index.in_turn.iter().skip(place) {
+            let class = &self.index.classes[*number as usize];
+            if class.stage < before.stage.0 && !is_on(Mutant::NewestFirst) {
+                break;
+            }
+            if !class.ready.is_empty() && self.has_capacity(now, run, class) {
+                let task = self.first_with_scope(*number, class);
+                let turn = task.map(|task| turn(class.stage, task));
+                first = earlier(Some(first), turn).unwrap_or(first);
+            }
+        }
+        (first != before).then_some(first.task)
     }
 
     /// The first task that fits and leaves what is kept for another one, or that one itself.
-    #[cold]
     #[inline(never)]
-    fn first_beside(&self, now: Timestamp, run: &RunRecord, other: u32) -> Option<u32> {
+    #[cold]
+    fn first_beside(&self, now: Timestamp, run: &RunRecord, other: u32) -> Option<Next> {
         if self.could_run(now, run, other) {
-            return Some(other);
+            return self.next(other);
         }
         let mut first: Option<Turn> = None;
         for (number, class) in (0_u32..).zip(&self.index.classes) {
@@ -149,7 +197,8 @@ impl Engine {
                 return None;
             }
         }
-        self.or_due(now, run, first, Some(other)).map(|first| first.task)
+        let first = first.and_then(|first| self.next(first.task));
+        self.or_due(now, run, first, Some(other))
     }
 
     /// This, or a task whose wait is over, where that comes before it.
@@ -159,15 +208,16 @@ impl Engine {
         &self,
         now: Timestamp,
         run: &RunRecord,
-        first: Option<Turn>,
+        first: Option<Next>,
         kept_for: Option<u32>,
-    ) -> Option<Turn> {
+    ) -> Option<Next> {
+        let first = first.and_then(|first| self.turn_of(first.task));
         let due = self.due(now).map(|number| self.due_turn(now, run, number, kept_for));
-        due.fold(first, earlier)
+        due.fold(first, earlier).and_then(|first| self.next(first.task))
     }
 
     /// The stage of this task, if it can run now.
-    fn grant_of(&self, now: Timestamp, run: &RunRecord, task: u32) -> Option<u32> {
+    fn grant_of(&self, now: Timestamp, run: &RunRecord, task: u32) -> Option<Next> {
         let hot = self.table.hot(task);
         let waits = self.table.view(task).detail().deferred.is_some_and(|(until, _)| until > now);
         let is_open = matches!(hot.kind(), Kind::Open | Kind::Deferred) && !waits;
@@ -176,7 +226,12 @@ impl Engine {
         }
         let kept_for = self.kept_for(now, run);
         self.due_turn(now, run, task, kept_for.filter(|other| *other != task))?;
-        Some(task)
+        self.next(task)
+    }
+
+    fn next(&self, task: u32) -> Option<Next> {
+        let class = self.specs.class(task, self.table.hot(task))?;
+        Some(Next { task, class })
     }
 
     /// What claims would take now, one after the other, until nothing more can run or there are so
@@ -200,9 +255,15 @@ impl Engine {
     }
 
     /// The first task of a class that nothing keeps from its scope.
+    #[inline(always)]
+    fn first_with_scope(&self, number: u32, class: &Class) -> Option<(u64, u32)> {
+        let free = self.index.locks.is_empty();
+        if free { class.ready.first() } else { self.first_unlocked(number, class) }
+    }
+
     #[cold]
     #[inline(never)]
-    fn first_with_scope(&self, number: u32, class: &Class) -> Option<(u64, u32)> {
+    fn first_unlocked(&self, number: u32, class: &Class) -> Option<(u64, u32)> {
         let first = class.ready.first().filter(|(_, task)| self.has_scope(*task));
         first.or_else(|| self.first_that(number, class, |task| self.has_scope(task)))
     }
@@ -279,9 +340,12 @@ impl Engine {
             && self.has_capacity(now, run, class)
             && self.has_scope(number)
             && kept_for.is_none_or(|other| !self.is_kept_from(number, class, other));
-        fits.then(|| {
-            turn(class.stage, (self.index.key(number, self.table.hot(number).since()), number))
-        })
+        if fits { self.turn_of(number) } else { None }
+    }
+
+    fn turn_of(&self, number: u32) -> Option<Turn> {
+        let class = self.class(number)?;
+        Some(turn(class.stage, (self.index.key(number, self.table.hot(number).since()), number)))
     }
 
     #[inline]

@@ -2,6 +2,7 @@
 //! the neighbours in step. What each event about a task changes in it is in `steps`, how tasks come
 //! and go in `growth`.
 
+use std::hint::cold_path;
 use std::time::Duration;
 
 use super::Engine;
@@ -199,6 +200,7 @@ impl Engine {
         change: impl FnOnce(&mut Row<'_>, &Context<'_>),
     ) {
         if !self.has(task) {
+            cold_path();
             return;
         }
         self.batch.task_changes(&self.table, task.0);
@@ -230,9 +232,8 @@ impl Engine {
     /// Changes what the run adds up.
     #[inline]
     pub(super) fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
-        if let Some(run) = &mut self.run {
-            change(run);
-        }
+        let Some(run) = &mut self.run else { return cold_path() };
+        change(run);
     }
 
     /// Changes anything of the run.

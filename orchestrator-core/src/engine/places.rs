@@ -5,6 +5,8 @@
 //! all times: undoing a change is putting the old record in again. What most changes go through is
 //! put in where it is called, so that what is known there of the phase need not be asked again.
 
+use std::hint::cold_path;
+
 use super::Engine;
 use super::evolve::Context;
 use super::index::Index;
@@ -27,6 +29,7 @@ impl Engine {
         change(&mut row, &Context { profile, stage: was.stage(), has_scope });
         let is = *row.hot();
         if was.holds_scope() != is.holds_scope() {
+            cold_path();
             index.hold_scope(places, number, is.holds_scope());
         }
         if let Some(run) = run {
@@ -165,6 +168,7 @@ impl Index {
     #[inline(always)]
     fn recount(&mut self, was: &Hot, is: &Hot, first_class: u32) {
         if is.is_never_met() {
+            cold_path();
             self.blocked += u32::from(is.is_blocked());
             self.blocked -= u32::from(was.is_blocked());
         }

@@ -35,7 +35,7 @@ impl Engine {
         self.take_on(now, id, command)
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn claim(
         &mut self,
         now: Timestamp,
@@ -50,18 +50,19 @@ impl Engine {
         let grant = self.decide_claim(now, run, owner).map_err(|refusal| *refusal)?;
         let Some(grant) = grant else { return Ok(Answer::Nothing) };
         self.batch.open(self.seq, self.run.as_ref());
+        // Field by field: what is put together in one place and copied to another is waited for.
+        let Granted { task, stage, attempt, token, owner, hard_stop, reserved } = grant;
+        let grant = || Granted { task, stage, attempt, token, owner, hard_stop, reserved };
         let draft = self.batch.draft.get_or_insert_default();
         draft.now = now;
-        draft.happens(What::Granted(grant));
-        self.apply_grant(now, &grant);
+        draft.happens(What::Granted(grant()));
+        self.apply_grant(now, &grant());
         self.has_happened(now);
-        let Granted { task, stage, attempt, token, .. } = grant;
-        let answer = Answer::Granted { task, stage, attempt, token };
-        self.batch.note(id, answer);
-        Ok(answer)
+        self.batch.note(id, Answer::Granted { task, stage, attempt, token });
+        Ok(Answer::Granted { task, stage, attempt, token })
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn report(&mut self, now: Timestamp, id: &CommandId, report: &StageReport) -> Answer {
         let mut draft = self.batch.draft.take().unwrap_or_default();
         draft.now = self.not_before(now);

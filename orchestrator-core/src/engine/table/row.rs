@@ -1,5 +1,6 @@
 //! A task that is being changed.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 
 use super::{Before, HOLDS_SCOPE, Hot, NEVER_MET, ON_CANDIDATE, UNDER_WAY, View, Way};
@@ -104,6 +105,7 @@ impl Row<'_> {
     #[inline]
     pub(in crate::engine) fn set_back(&mut self, change: impl FnOnce(&mut Detail)) {
         if self.hot.detail != NONE {
+            cold_path();
             change(self.detail_mut());
         }
     }
