@@ -224,7 +224,7 @@ impl Engine {
     }
 
     fn decide_plan(&self, draft: &mut Draft, run: &RunRecord, plan: &Plan) -> Result<(), Refusal> {
-        let mut canonical = Canonical::new();
+        let mut canonical = Canonical::new(plan.tasks.len());
         let checked = self.specs.check(plan, &mut |tasks| canonical.tasks(tasks));
         let (bytes, blob) = canonical.finish(plan);
         let is_pruned = self.specs.pruned().any(|known| *known == blob);

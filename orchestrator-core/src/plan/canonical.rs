@@ -25,6 +25,9 @@ pub(crate) struct Canonical {
     hashed: usize,
 }
 
+/// Bytes that most short tasks take at most: what is not written of it stays free.
+const TASK_BYTES: usize = 128;
+
 /// What comes after the tasks.
 #[derive(Serialize)]
 struct Rest<'a> {
@@ -36,8 +39,11 @@ struct Rest<'a> {
 }
 
 impl Canonical {
-    pub(crate) fn new() -> Self {
-        Self { out: b"{\"tasks\":[".to_vec(), hasher: Sha256::new(), hashed: 0 }
+    /// Of a plan of so many tasks.
+    pub(crate) fn new(tasks: usize) -> Self {
+        let mut out = Vec::with_capacity(tasks.saturating_mul(TASK_BYTES));
+        out.extend_from_slice(b"{\"tasks\":[");
+        Self { out, hasher: Sha256::new(), hashed: 0 }
     }
 
     /// Writes the next tasks of the plan.
@@ -140,15 +146,31 @@ fn named<T: Serialize>(out: &mut Vec<u8>, name: &[u8], value: Option<&T>) {
 }
 
 fn text(out: &mut Vec<u8>, text: &str) {
-    // Without a way out of the loop, so that many bytes are looked at at once.
-    let escaped = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
-    if text.bytes().fold(false, |any, byte| any | escaped(byte)) {
+    if !is_plain(text.as_bytes()) {
         write(out, text);
         return;
     }
     out.push(b'"');
     out.extend_from_slice(text.as_bytes());
     out.push(b'"');
+}
+
+/// Whether nothing in a text is escaped: eight bytes at once, the last of them maybe again.
+fn is_plain(text: &[u8]) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    // The high bit of some byte is set if one is below the limit (and none above 127 counts).
+    let below = |word: u64, limit: u8| word.wrapping_sub(ONES * u64::from(limit)) & !word & HIGH;
+    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let escaped = |word: &[u8; 8]| {
+        let word = u64::from_ne_bytes(*word);
+        below(word, b' ') | is(word, b'"') | is(word, b'\\')
+    };
+    let Some(last) = text.last_chunk() else {
+        return !text.iter().any(|byte| *byte < b' ' || *byte == b'"' || *byte == b'\\');
+    };
+    let (words, _) = text.as_chunks();
+    words.iter().fold(escaped(last), |any, word| any | escaped(word)) == 0
 }
 
 fn write<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
@@ -170,11 +192,24 @@ mod tests {
         let plain = TaskSpec::new(id("x"));
         for tasks in [vec![], vec![plain.clone()], vec![plain, odd]] {
             let plan = Plan { tasks, ..Plan::default() };
-            let mut canonical = Canonical::new();
+            let mut canonical = Canonical::new(plan.tasks.len());
             plan.tasks.chunks(1).for_each(|tasks| canonical.tasks(tasks));
             let (bytes, address) = canonical.finish(&plan);
             assert_eq!(bytes, serde_json::to_vec(&plan).unwrap());
             assert_eq!(address, BlobHash::of(&bytes));
+        }
+    }
+
+    #[test]
+    fn each_character_of_one_byte_is_escaped_as_serde_does_wherever_it_stands() {
+        for length in 1..=20 {
+            for (at, byte) in (0..length).flat_map(|at| (0..=0x7f).map(move |byte| (at, byte))) {
+                let mut bytes = vec![b'~'; length];
+                bytes[at] = byte;
+                let (mut out, plain) = (Vec::new(), String::from_utf8(bytes).unwrap());
+                text(&mut out, &plain);
+                assert_eq!(out, serde_json::to_vec(&plain).unwrap());
+            }
         }
     }
 }

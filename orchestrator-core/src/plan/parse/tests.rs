@@ -412,7 +412,7 @@ proptest! {
         let back: Plan = serde_json::from_str(&json).unwrap();
         prop_assert_eq!(&back, &plan);
         prop_assert_eq!(&serde_json::to_string(&back).unwrap(), &json);
-        let mut canonical = Canonical::new();
+        let mut canonical = Canonical::new(0);
         plan.tasks.chunks(3).for_each(|tasks| canonical.tasks(tasks));
         let (by_hand, address) = canonical.finish(&plan);
         prop_assert_eq!(by_hand, json.as_bytes());
