@@ -10,12 +10,14 @@ use crate::plan::{Links, by_part};
 pub(super) fn order(weight: impl Fn(u32) -> u64, links: &Links) -> Vec<u32> {
     let mut paths = vec![0_u64; links.sorted().len()];
     let mut longest = 0;
-    for place in links.sorted().iter().rev() {
-        let following = links.following().of(*place).iter();
-        let behind = following.map(|next| paths[*next as usize]).max();
-        let path = weight(*place).max(1).saturating_add(behind.unwrap_or(0));
-        paths[*place as usize] = path;
+    for place in links.backwards() {
+        let path = weight(place).max(1).saturating_add(paths[place as usize]);
+        paths[place as usize] = path;
         longest = longest.max(path);
+        for before in links.inside_of(place) {
+            let behind = &mut paths[*before as usize];
+            *behind = path.max(*behind);
+        }
     }
     descending(links.sorted().to_vec(), &paths, longest)
 }
@@ -50,18 +52,23 @@ mod tests {
         TaskId::parse(&task.to_string()).unwrap()
     }
 
-    #[test]
-    fn the_longest_path_comes_first_and_nothing_before_what_it_follows() {
-        // 0 → 3, 1 → 2 → 3, 4 alone.
-        let depends_on = [vec![], vec![], vec![1], vec![0, 2], vec![]];
-        let tasks = depends_on.into_iter().enumerate().map(|(task, depends_on)| TaskSpec {
-            depends_on: depends_on.into_iter().map(id).collect(),
+    fn links(depends_on: &[&[usize]]) -> Links {
+        let tasks = depends_on.iter().enumerate().map(|(task, depends_on)| TaskSpec {
+            depends_on: depends_on.iter().copied().map(id).collect(),
             ..TaskSpec::new(id(task))
         });
         let plan = Plan { tasks: tasks.collect(), ..Plan::default() };
-        let links = Links::new(&plan, &RandomState::new(), &|_| None, &mut |_| {});
-        assert_eq!(order(|place| if place == 4 { 9 } else { 1 }, &links), [4, 1, 0, 2, 3]);
-        assert_eq!(order(|_| u64::MAX, &links), [0, 1, 4, 2, 3]);
+        Links::new(&plan, &RandomState::new(), &|_| None, &mut |_| {})
+    }
+
+    #[test]
+    fn the_longest_path_comes_first_and_nothing_before_what_it_follows() {
+        // 0 → 3, 1 → 2 → 3, 4 alone.
+        let ordered = links(&[&[], &[], &[1], &[0, 2], &[]]);
+        assert_eq!(order(|place| if place == 4 { 9 } else { 1 }, &ordered), [4, 1, 0, 2, 3]);
+        assert_eq!(order(|_| u64::MAX, &ordered), [0, 1, 4, 2, 3]);
+        // 2 → 0 → 1, 3 alone: what is followed stands below.
+        assert_eq!(order(|_| 1, &links(&[&[2], &[0], &[], &[]])), [2, 0, 3, 1]);
     }
 
     #[test]

@@ -227,6 +227,11 @@ impl Links {
         self.is_sound
     }
 
+    /// What the task of a place depends on in the plan, by place.
+    pub(crate) fn inside_of(&self, place: u32) -> &[u32] {
+        part_of(&self.begins, &self.inside, place)
+    }
+
     /// What depends on each task, by place.
     pub(crate) const fn following(&self) -> &Following {
         &self.following
@@ -235,6 +240,14 @@ impl Links {
     /// The places, each after those that it depends on; what goes in circles comes last.
     pub(crate) fn sorted(&self) -> &[u32] {
         &self.sorted
+    }
+
+    /// The places, each before those that it depends on.
+    pub(crate) fn backwards(&self) -> impl Iterator<Item = u32> + '_ {
+        // As they stand, where that is such an order: memory is gone through and not jumped about in.
+        let (as_they_stand, sorted) =
+            if self.goes_back { (number(self.sorted.len()), &[][..]) } else { (0, self.sorted()) };
+        (0..as_they_stand).rev().chain(sorted.iter().rev().copied())
     }
 
     /// Dependencies on tasks of the run: their numbers, each with the place of one that depends on it.
@@ -263,20 +276,21 @@ impl Links {
         let mut waits: Vec<u32> =
             self.begins.windows(2).map(|bounds| bounds[1] - bounds[0]).collect();
         let all = || (0_u32..).take(places);
-        let mut sorted: Vec<u32> = Vec::with_capacity(places);
-        sorted.extend(all().filter(|place| waits[*place as usize] == 0));
+        let mut sorted: Vec<u32> = all().filter(|place| waits[*place as usize] == 0).collect();
+        let mut reached = sorted.len();
+        sorted.resize(places + 1, 0);
         let mut at = 0;
-        while let Some(place) = sorted.get(at).copied() {
-            for next in self.following.of(place) {
+        while at < reached {
+            for next in self.following.of(sorted[at]) {
                 let waits = &mut waits[*next as usize];
                 *waits -= 1;
-                if *waits == 0 {
-                    sorted.push(*next);
-                }
+                // Put in anyway, and kept if it waits for no more: which does cannot be foreseen.
+                sorted[reached] = *next;
+                reached += usize::from(*waits == 0);
             }
             at += 1;
         }
-        let reached = sorted.len();
+        sorted.truncate(reached);
         if reached < places {
             sorted.extend(all().filter(|place| waits[*place as usize] > 0));
         }
@@ -360,9 +374,13 @@ impl Following {
 
     /// Ascending.
     pub(crate) fn of(&self, place: u32) -> &[u32] {
-        let bounds = self.begins[place as usize] as usize..self.begins[place as usize + 1] as usize;
-        &self.ends[bounds]
+        part_of(&self.begins, &self.ends, place)
     }
+}
+
+/// Of an array with bounds what belongs to a place.
+fn part_of<'a>(begins: &[u32], all: &'a [u32], place: u32) -> &'a [u32] {
+    &all[begins[place as usize] as usize..begins[place as usize + 1] as usize]
 }
 
 /// A count as a number; a run never has more tasks or edges than fit, since a plan's text is bounded.

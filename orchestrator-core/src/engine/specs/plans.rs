@@ -87,14 +87,23 @@ impl Specs {
     /// Adds the edges to the tasks of the last plan, whose places are these in the `order` of their
     /// numbers.
     fn link(&mut self, links: &Links, order: &[u32], numbers: &[u32]) {
+        let first = self.begins.len();
+        let mut end = self.edges.len();
         self.begins.reserve_exact(order.len());
-        self.edges.reserve_exact(links.len());
         for place in order {
-            let begin = self.edges.len();
-            self.begins.push(number(begin));
-            let following = links.following().of(*place).iter();
-            self.edges.extend(following.map(|next| numbers[*next as usize]));
-            self.edges[begin..].sort_unstable();
+            self.begins.push(number(end));
+            end += links.following().of(*place).len();
+        }
+        self.edges.reserve_exact(links.len());
+        self.edges.resize(end, 0);
+        // By the number of who depends, so that those are in order at each that they depend on.
+        let mut next = self.begins[first..].to_vec();
+        for (to, place) in (number(first)..).zip(order) {
+            for from in links.inside_of(*place) {
+                let at = &mut next[numbers[*from as usize] as usize - first];
+                self.edges[*at as usize] = to;
+                *at += 1;
+            }
         }
         let outside = links.outside().iter();
         let mut later: Vec<(u32, u32)> =
