@@ -97,9 +97,9 @@ impl SchedulingPolicy for RemainingPath {
         let mean = sum.checked_div(count).unwrap_or(1).max(1);
         let mut ranks = vec![0_u64; graph.len()];
         for task in specs.in_order().rev() {
-            let behind = specs.dependents(task).map(|next| ranks[next as usize]).max();
-            let own = estimate(task).unwrap_or(mean);
-            ranks[task as usize] = own.saturating_add(behind.unwrap_or(0));
+            let behind = specs.dependents(task);
+            let longest = behind.fold(0, |longest, next| ranks[next as usize].max(longest));
+            ranks[task as usize] = estimate(task).unwrap_or(mean).saturating_add(longest);
         }
         ranks
     }

@@ -135,7 +135,7 @@ impl VerifyCommand {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match self {
-            Self::Shell(line) => line.trim().is_empty(),
+            Self::Shell(line) => line.chars().all(char::is_whitespace),
             Self::Argv(words) => words.first().is_none_or(String::is_empty),
         }
     }

@@ -50,13 +50,15 @@ struct Key<'a> {
     timeout: Option<Duration>,
     pipeline: Option<&'a PipelineName>,
     model: Option<&'a str>,
-    needs: &'a BTreeMap<PoolName, NonZeroU32>,
+    /// Where there are any: two that are empty are the same without being gone through.
+    needs: Option<&'a BTreeMap<PoolName, NonZeroU32>>,
 }
 
 impl<'a> Key<'a> {
     fn of(spec: &'a TaskSpec) -> Self {
         let (pipeline, model) = (spec.pipeline.as_ref(), spec.model.as_deref());
-        Self { timeout: spec.timeout, pipeline, model, needs: &spec.needs }
+        let needs = Some(&spec.needs).filter(|needs| !needs.is_empty());
+        Self { timeout: spec.timeout, pipeline, model, needs }
     }
 }
 
