@@ -71,9 +71,10 @@ impl Conduct {
         Some(match self.act {
             Act::Passes | Act::DiesBeforeMerge | Act::DiesAfterMerge => Outcome::Passed,
             Act::Rejected { reason } => {
-                let feedback =
-                    format!("failed {}", ["here", "there", "elsewhere"][reason as usize % 3]);
-                Outcome::Rejected { feedback, restart: Restart::OnCandidate }
+                let reason = reason as usize % 3;
+                let feedback = format!("failed {}", ["here", "there", "elsewhere"][reason]);
+                let restart = if reason == 2 { Restart::OnTarget } else { Restart::OnCandidate };
+                Outcome::Rejected { feedback, restart }
             }
             Act::Interrupted(reason) => interrupted(reason),
             Act::UsageLimit { .. } => interrupted(Interruption::UsageLimit),

@@ -8,7 +8,7 @@ use super::plans::GPU;
 use super::{World, candidate};
 use crate::command::{Answer, Command, Grant, StageReport};
 use crate::engine::Engine;
-use crate::id::{BlobHash, ChangeId, FencingToken, PoolName, RunId, TaskId, TaskNo};
+use crate::id::{BlobHash, ChangeId, FencingToken, PoolName, RunId, SessionId, TaskId, TaskNo};
 use crate::money::{Cost, Usd};
 use crate::outcome::{MergeIntent, Outcome};
 use crate::pipeline::StageKind;
@@ -175,9 +175,13 @@ impl World {
         }
         let spent = Usd(grant.cap.0.min(1_000_000) * u64::from(conduct.spent) / 1_000);
         report.cost = if conduct.is_part { Cost::AtLeast(spent) } else { Cost::Known(spent) };
+        let pipeline = self.engine.pipeline(&grant.task);
+        let kind = pipeline.and_then(|line| line.stage(grant.stage)).map(|stage| stage.kind);
+        if kind == Some(StageKind::Run) && conduct.spent.is_multiple_of(2) {
+            report.session = SessionId::parse(&format!("said-{}", grant.token)).ok();
+        }
         if report.outcome == Outcome::Passed {
-            let pipeline = self.engine.pipeline(&grant.task);
-            match pipeline.and_then(|line| line.stage(grant.stage)).map(|stage| stage.kind) {
+            match kind {
                 Some(StageKind::Run) => report.candidate = Some(candidate(grant)?),
                 Some(StageKind::Integrate) => return self.merge(grant, report, &conduct.act),
                 Some(StageKind::Verify | StageKind::Review | StageKind::Gate) | None => {}
