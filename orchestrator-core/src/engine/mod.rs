@@ -3,10 +3,11 @@
 //! No clock, no input or output, no threads, no randomness: [`Engine::decide`] is a pure function of
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
 //! files: `claim` (what runs next), `report` (how a stage ended) with `late` (whether that counts),
-//! `people` (what people ask), `owner` (who drives, and what time does), `evolve` with `steps` (of one
-//! task) and `growth` (of the run), `prune` (what is over), `batch` (several commands as one commit,
-//! undone when it is refused), `fairness` (what is kept for whom), `money` (budgets, and what is held
-//! back), `ask` (questions) with `reason` (what holds a task), `audit`, `restore` (from a store).
+//! `people` (what people ask), `owner` (who drives, and what time does), `submit` (a command is decided
+//! and applied) with `batch` (several of them as one commit, undone when it is refused), `evolve` with
+//! `steps` (of one task) and `growth` (of the run), `prune` (what is over), `fairness` (what is kept
+//! for whom), `money` (budgets, and what is held back), `ask` (questions) with `reason` (what holds a
+//! task), `audit`, `restore` (from a store).
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
