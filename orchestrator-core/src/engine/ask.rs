@@ -91,7 +91,7 @@ impl Engine {
     /// The stages that a task goes through.
     #[must_use]
     pub fn pipeline(&self, task: &TaskId) -> Option<&Pipeline> {
-        self.specs.number(task).map(|number| &*self.specs.profile(number).pipeline)
+        self.specs.number(task).map(|number| &*self.profile(number).pipeline)
     }
 
     /// The pools, by name.

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::Engine;
 use super::body::Body;
-use super::index::Used;
+use super::index::{Used, key_of};
 use super::kind::Kind;
+use super::leases::Stop;
 use super::slab::NONE;
 use crate::money::Usd;
 use crate::record::{Counts, PlanRef, Snapshot};
@@ -22,6 +23,11 @@ impl Engine {
         }
         if counts != run.counts {
             faults.push(format!("phases are {counts:?}, counted {:?}", run.counts));
+        }
+        for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
+            if self.specs.profile_by_spec(number) != Some(hot.profile()) {
+                faults.push(format!("task {number} has profile {}", hot.profile()));
+            }
         }
         let tasks = || (0_u32..).take(self.table.len()).map(|number| self.table.view(number));
         let holds = || tasks().filter_map(|task| task.hold().copied());
@@ -102,9 +108,9 @@ impl Engine {
         let mut queued = vec![NONE; self.table.len()];
         for (number, class) in (0_u32..).zip(&self.index.classes) {
             for (place, (key, task)) in class.ready.entries() {
-                let fits = self.specs.class(task, self.table.hot(task)) == Some(number)
+                let fits = self.class_of(task) == Some(number)
                     && self.table.places.of(task) == place
-                    && key == self.index.key(task, self.table.hot(task).since())
+                    && key == key_of(self.table.hot(task))
                     && self.index.locks.waits_in(task).is_none();
                 if !fits || queued[task as usize] != NONE {
                     faults.push(format!("task {task} is not as class {number} has it"));
@@ -113,7 +119,7 @@ impl Engine {
             }
         }
         let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
-            let class = self.specs.class(*number, hot);
+            let class = self.specs.profile(hot).class(hot);
             let of_class = class.and_then(|class| self.index.wide.get(&class));
             let is_there = of_class.is_some_and(|wide| wide.contains(&(hot.since(), *number)));
             self.table.is_ready(*number) && is_there
@@ -125,7 +131,7 @@ impl Engine {
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
             let is_queued = queued[number as usize] != NONE;
             let is_parked = self.index.locks.waits_in(number).is_some();
-            let class = self.specs.class(number, hot);
+            let class = self.specs.profile(hot).class(hot);
             let is_ready = self.table.is_ready(number);
             let budget = self.specs.budget(number);
             let is_overdrawn = is_ready
@@ -158,7 +164,7 @@ impl Engine {
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
             begun += u32::from(hot.attempt() > 0);
             if hot.stage() > 0 && !hot.kind().is_settled() {
-                let first = self.specs.fresh_class(number);
+                let first = self.profile(number).fresh;
                 for (pool, _) in &self.index.classes[first as usize].needs {
                     used[*pool as usize].in_flight += 1;
                 }
@@ -185,9 +191,7 @@ impl Engine {
         let mut placed: Vec<u32> = Vec::new();
         for (place, (stop, lease)) in stops {
             match self.table.lease(lease) {
-                Some(lease)
-                    if lease.place == place && (lease.hold.hard_stop, lease.hold.token) == stop =>
-                {
+                Some(lease) if lease.place == place && Stop::of(&lease.hold) == stop => {
                     placed.push(lease.task);
                 }
                 _ => faults.push(format!("hard stop {place} is of no lease")),

@@ -24,12 +24,12 @@ pub(super) struct Batch {
     /// Whether anything was.
     is_open: bool,
     expected: Seq,
-    ids: Vec<CommandId>,
-    /// What the commands of these ids get back; apart, since what is put together piece by piece only
-    /// to be copied as a whole is waited for.
-    answers: Vec<Answer>,
-    /// There is one from the first command on; apart, so that it is lent to a decision by its address.
-    pub(super) draft: Option<Box<Draft>>,
+    /// Commands with what they get back, and behind them some of earlier batches, whose room is used
+    /// again.
+    commands: Vec<(CommandId, Answer)>,
+    /// How many of the commands are of this batch.
+    noted: usize,
+    pub(super) draft: Draft,
     /// The dependencies of a plan whose event is about to be applied.
     pub(super) links: Option<Box<Links>>,
     /// How tasks were before each change.
@@ -113,11 +113,23 @@ impl Batch {
         }
     }
 
-    /// Notes a command and what it gets back.
+    /// Notes a command; what it gets back is to be put where this says, so that it is put together
+    /// there.
     #[inline(always)]
-    pub(super) fn note(&mut self, id: &CommandId, answer: Answer) {
-        self.ids.push(id.clone());
-        self.answers.push(answer);
+    pub(super) fn note(&mut self, id: &CommandId) -> &mut Answer {
+        if self.noted >= self.commands.len() {
+            self.note_more(id);
+        }
+        let (known, answer) = &mut self.commands[self.noted];
+        self.noted += 1;
+        known.clone_from(id);
+        answer
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_more(&mut self, id: &CommandId) {
+        self.commands.push((id.clone(), Answer::Done));
     }
 
     /// Notes how a task was before a change.
@@ -160,11 +172,10 @@ impl Engine {
     #[must_use]
     pub fn batch(&self) -> Option<Commit> {
         let batch = self.batch.is_open.then_some(&self.batch)?;
-        let draft = batch.draft.as_ref()?;
-        let commands = batch.ids.iter().cloned().zip(batch.answers.iter().copied());
+        let draft = &batch.draft;
         Some(Commit {
             expected: batch.expected,
-            commands: commands.collect(),
+            commands: batch.commands[..batch.noted].to_vec(),
             events: self.published(draft),
             records: self.touched(batch),
             blobs: draft.blobs.clone(),
@@ -175,11 +186,8 @@ impl Engine {
     pub fn accept(&mut self) {
         let batch = &mut self.batch;
         batch.is_open = false;
-        batch.ids.clear();
-        batch.answers.clear();
-        if let Some(draft) = &mut batch.draft {
-            draft.clear();
-        }
+        batch.noted = 0;
+        batch.draft.clear();
         self.table.forget();
         if is_on(Mutant::CommittedIsUndone) {
             batch.run = None;

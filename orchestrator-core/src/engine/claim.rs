@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::Engine;
 use super::draft::Granted;
-use super::index::Class;
+use super::index::{Class, InTurn, key_of};
 use super::kind::Kind;
 use crate::command::{Answer, Command, Grant, Refusal};
 use crate::id::{CommandId, OwnerId, TaskId, TaskNo};
@@ -86,7 +86,7 @@ impl Engine {
             token = self.table.view(number).last_token();
         }
         let (stage, attempt) = (hot.stage(), hot.attempt_of_grant());
-        let profile = self.specs.profile(number);
+        let profile = self.specs.profile(hot);
         let hard_stop = Timestamp(now.0.saturating_add(profile.span(stage)));
         // There is one, or the stage would not have been admitted.
         let reserved = self.reservation(run, &self.index.classes[class as usize], number);
@@ -115,14 +115,14 @@ impl Engine {
     #[inline(always)]
     fn first_of_all(&self, now: Timestamp, run: &RunRecord) -> Option<Next> {
         let mut first = None;
-        for (place, number) in self.index.in_turn.iter().enumerate() {
-            let class = &self.index.classes[*number as usize];
-            if class.ready.is_empty() {
+        for (place, turn) in self.index.in_turn.iter().enumerate() {
+            if turn.ready == 0 {
                 continue;
             }
+            let class = &self.index.classes[turn.class as usize];
             if self.has_capacity(now, run, class) {
-                if let Some(task) = self.first_with_scope(*number, class) {
-                    first = Some(Next { task: task.1, class: *number });
+                if let Some(task) = self.first_with_scope(turn.class, class) {
+                    first = Some(Next { task: task.1, class: turn.class });
                     if let Some(other) = self.earlier_of_stage(now, run, place, task) {
                         first = self.next(other);
                     }
@@ -148,9 +148,9 @@ impl Engine {
         place: usize,
         task: (u64, u32),
     ) -> Option<u32> {
-        let stage = |number: &u32| self.index.classes[*number as usize].stage;
         let in_turn = &self.index.in_turn;
-        let (own, following) = (stage(&in_turn[place]), in_turn.get(place + 1).map(stage));
+        let (own, following) =
+            (in_turn[place].stage, in_turn.get(place + 1).map(|turn| turn.stage));
         if following.is_none_or(|following| following < own) && !is_on(Mutant::NewestFirst) {
             return None;
         }
@@ -167,14 +167,14 @@ impl Engine {
         before: Turn,
     ) -> Option<u32> {
         let mut first = before;
-        for number in self.index.in_turn.iter().skip(place) {
-            let class = &self.index.classes[*number as usize];
-            if class.stage < before.stage.0 && !is_on(Mutant::NewestFirst) {
+        for InTurn { class: number, ready, stage } in self.index.in_turn.iter().skip(place) {
+            if *stage < before.stage.0 && !is_on(Mutant::NewestFirst) {
                 break;
             }
-            if !class.ready.is_empty() && self.has_capacity(now, run, class) {
+            let class = &self.index.classes[*number as usize];
+            if *ready > 0 && self.has_capacity(now, run, class) {
                 let task = self.first_with_scope(*number, class);
-                let turn = task.map(|task| turn(class.stage, task));
+                let turn = task.map(|task| turn(*stage, task));
                 first = earlier(Some(first), turn).unwrap_or(first);
             }
         }
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     fn next(&self, task: u32) -> Option<Next> {
-        let class = self.specs.class(task, self.table.hot(task))?;
+        let class = self.class_of(task)?;
         Some(Next { task, class })
     }
 
@@ -345,12 +345,12 @@ impl Engine {
 
     fn turn_of(&self, number: u32) -> Option<Turn> {
         let class = self.class(number)?;
-        Some(turn(class.stage, (self.index.key(number, self.table.hot(number).since()), number)))
+        Some(turn(class.stage, (key_of(self.table.hot(number)), number)))
     }
 
     #[inline]
     pub(super) fn class(&self, number: u32) -> Option<&Class> {
-        let class = self.specs.class(number, self.table.hot(number))?;
+        let class = self.class_of(number)?;
         self.index.classes.get(class as usize)
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Passed {
     pub(super) token: FencingToken,
     pub(super) cost: Usd,
     /// The place of what it made, which most stages do not.
-    made: Option<u32>,
+    pub(super) made: Option<u32>,
 }
 
 /// What a stage that passed made.
@@ -81,20 +81,20 @@ pub(super) struct Lengths {
 impl Draft {
     pub(super) fn push(&mut self, kind: EventKind<TaskNo>) {
         self.others.push(kind);
-        self.happens(What::Other(self.others.len() - 1));
+        self.happens(self.now, What::Other(self.others.len() - 1));
     }
 
     /// What is granted, if anything is; gives what the claim gets back.
     pub(super) fn grants(&mut self, grant: Option<Granted>) -> Answer {
         let Some(grant) = grant else { return Answer::Nothing };
-        self.happens(What::Granted(grant));
+        self.happens(self.now, What::Granted(grant));
         let Granted { task, stage, attempt, token, .. } = grant;
         Answer::Granted { task, stage, attempt, token }
     }
 
     #[inline]
-    pub(super) fn happens(&mut self, what: What) {
-        self.events.push(Happening { at: self.now, what });
+    pub(super) fn happens(&mut self, at: Timestamp, what: What) {
+        self.events.push(Happening { at, what });
     }
 
     /// A stage passed, and may have made something.
@@ -110,7 +110,7 @@ impl Draft {
             self.made.push(made);
             u32::try_from(self.made.len() - 1).unwrap_or(u32::MAX)
         });
-        self.happens(What::Passed(Passed { task, token, cost, made }));
+        self.happens(self.now, What::Passed(Passed { task, token, cost, made }));
     }
 
     /// What a stage that passed made, if it did.
@@ -202,7 +202,7 @@ impl Engine {
         {
             let owner = self.owners.number(&owner);
             let grant = Granted { task, stage, attempt, token, owner, hard_stop, reserved };
-            draft.happens(What::Granted(grant));
+            draft.happens(event.at, What::Granted(grant));
         } else if let EventKind::Passed { task, token, cost, candidate, merged, session } = kind {
             draft.passed(task, token, cost, Some(Made { candidate, merged, session }));
         } else {

@@ -106,9 +106,10 @@ impl Engine {
     /// Gives a task this specification in the place of its plan's, or that one back. What is
     /// computed has to be computed anew then.
     pub(super) fn amend(&mut self, task: u32, spec: Option<Arc<TaskSpec>>) {
-        let Self { specs, index, pools, .. } = self;
-        specs
+        let Self { specs, index, pools, table, .. } = self;
+        let profile = specs
             .amend(task, spec, |pipeline, stage, needs| index.class(pools, pipeline, stage, needs));
+        table.set_profile(task, profile);
         index.locks.set_scope(task, specs.spec(task).scope.as_ref());
     }
 }

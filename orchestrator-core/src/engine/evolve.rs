@@ -1,6 +1,5 @@
-//! Applies events. Every change of a task goes through [`Engine::change`], which keeps the index and
-//! the neighbours in step. What each event about a task changes in it is in `steps`, how tasks come
-//! and go in `growth`.
+//! Applies events. How a task is changed is in `change`, what each event about one changes in it in
+//! `steps`, how tasks come and go in `growth`.
 
 use std::hint::cold_path;
 use std::time::Duration;
@@ -10,8 +9,6 @@ use super::batch::Undo;
 use super::body::Body;
 use super::draft::{Draft, Happening, What};
 use super::growth::limit_default;
-use super::specs::Profile;
-use super::table::{Before, Row};
 use crate::event::{Event, EventKind};
 use crate::id::{BlobHash, FencingToken, OwnerId, PoolName, RunId, TaskNo};
 use crate::money::Usd;
@@ -40,7 +37,7 @@ impl Engine {
     }
 
     /// Applies an event of a draft.
-    #[inline]
+    #[inline(never)]
     pub(super) fn happen(&mut self, draft: &Draft, event: &Happening) {
         match &event.what {
             What::Granted(grant) => self.apply_grant(event.at, grant),
@@ -186,49 +183,6 @@ impl Engine {
         });
     }
 
-    #[inline]
-    pub(super) const fn has(&self, task: TaskNo) -> bool {
-        (task.0 as usize) < self.table.len()
-    }
-
-    /// Changes a task and notes when its phase began; brings all that is computed in step.
-    #[inline(always)]
-    pub(super) fn change(
-        &mut self,
-        task: TaskNo,
-        at: Timestamp,
-        change: impl FnOnce(&mut Row<'_>, &Context<'_>),
-    ) {
-        if !self.has(task) {
-            cold_path();
-            return;
-        }
-        self.batch.task_changes(&self.table, task.0);
-        self.rework(task.0, |row, cx| {
-            change(row, cx);
-            row.set_since(at);
-        });
-    }
-
-    /// Makes a task what it was.
-    pub(super) fn restore_task(&mut self, before: &Before<'_>) {
-        self.rework(before.task, |row, _| row.restore(before));
-    }
-
-    /// Changes a task within its phase.
-    pub(super) fn touch(&mut self, task: TaskNo, change: impl FnOnce(&mut Row<'_>)) {
-        if !self.has(task) {
-            return;
-        }
-        self.batch.task_changes(&self.table, task.0);
-        // What it has spent may decide whether it can run.
-        if self.table.is_ready(task.0) && self.specs.budget(task.0).is_some() {
-            self.rework(task.0, |row, _| change(row));
-        } else {
-            change(&mut self.table.row(task.0));
-        }
-    }
-
     /// Changes what the run adds up.
     #[inline]
     pub(super) fn change_sums(&mut self, change: impl FnOnce(&mut RunRecord)) {
@@ -267,40 +221,6 @@ impl Engine {
         let id = record.owner.id.clone();
         let old = self.owners.set(&id, Some(record));
         self.batch.changed(Undo::Owner(id, old.map(Box::new)));
-    }
-}
-
-/// What a change of a task may depend on beside its state.
-pub(super) struct Context<'a> {
-    pub(super) profile: &'a Profile,
-    /// The stage that it was at.
-    pub(super) stage: u8,
-    pub(super) has_scope: bool,
-}
-
-impl Context<'_> {
-    pub(super) const fn stages(&self) -> usize {
-        self.profile.classes.len()
-    }
-
-    /// Whether its stage makes a change.
-    pub(super) const fn makes(&self) -> bool {
-        self.profile.makes(self.stage)
-    }
-
-    /// Whether a later stage makes another change.
-    pub(super) const fn makes_more(&self) -> bool {
-        self.profile.makes_more(self.stage)
-    }
-
-    /// Where a rejection by its stage goes.
-    pub(super) fn back(&self) -> u8 {
-        self.profile.back(self.stage)
-    }
-
-    /// Whether rejections by its stage are counted.
-    pub(super) const fn has_rounds(&self) -> bool {
-        self.profile.has_rounds(self.stage)
     }
 }
 

@@ -54,7 +54,7 @@ impl Engine {
     }
 
     fn is_wide_and_ready(&self, task: TaskNo) -> bool {
-        let class = self.has(task).then(|| self.specs.class(task.0, self.table.hot(task.0)));
+        let class = self.has(task).then(|| self.class_of(task.0));
         let wide = class.flatten().and_then(|class| self.index.wide.get(&class));
         wide.is_some_and(|wide| wide.contains(&(self.table.hot(task.0).since(), task.0)))
     }

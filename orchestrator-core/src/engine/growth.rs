@@ -24,8 +24,7 @@ impl Engine {
     pub(super) fn add_tasks(&mut self, plan: &Arc<Plan>, at: Timestamp) {
         self.batch.changed(Undo::Tasks(self.table.len()));
         let links = self.batch.links.take();
-        let mentioned = self.add_specs(plan, None, links);
-        self.table.add(plan.tasks.len(), at);
+        let mentioned = self.add_specs(plan, None, links, at);
         for (pool, limit) in &plan.pools {
             self.change_pool(pool, |record| record.limit = *limit);
         }
@@ -54,23 +53,25 @@ impl Engine {
         }
     }
 
-    /// Takes in what a plan, or what is left of the `pruned` one, says of its tasks; gives the pools
-    /// that they need.
+    /// Adds the tasks of a plan, or of what is left of the `pruned` one, as if they were never granted;
+    /// gives the pools that they need.
     pub(super) fn add_specs(
         &mut self,
         plan: &Arc<Plan>,
         pruned: Option<&BlobHash>,
         links: Option<Box<Links>>,
+        at: Timestamp,
     ) -> BTreeSet<PoolName> {
         let mut mentioned = BTreeSet::new();
         let first = self.specs.len();
-        let Self { specs, index, pools, .. } = self;
-        specs.add(plan, pruned, links, |pipeline, stage, needs| {
+        let Self { specs, index, pools, table, .. } = self;
+        let profiles = specs.add(plan, pruned, links, |pipeline, stage, needs| {
             let spec = stage.and_then(|stage| pipeline.stage(stage));
             mentioned.extend(spec.map(|stage| stage.pool.clone()));
             mentioned.extend(needs.keys().cloned());
             index.class(pools, pipeline, stage, needs)
         });
+        table.add(&profiles, at);
         if specs.has_scopes() {
             for number in (0_u32..).take(specs.len()).skip(first) {
                 index.locks.add(number, specs.spec(number).scope.as_ref());
@@ -96,7 +97,6 @@ impl Engine {
         let turn = |task: u32| (!self.specs.priority(task), !rank(task));
         let mut tasks: Vec<u32> = (0_u32..).take(self.specs.len()).collect();
         tasks.sort_by_key(|task| turn(*task));
-        let mut order = vec![0; tasks.len()];
         let (mut place, mut last) = (0_u32, None);
         for task in tasks {
             let turn = turn(task);
@@ -104,9 +104,8 @@ impl Engine {
                 place += 1;
             }
             last = Some(turn);
-            order[task as usize] = place;
+            self.table.set_order(task, place);
         }
-        self.index.order = order;
         self.reindex();
     }
 }

@@ -47,6 +47,12 @@ const HOLE: u32 = u32::MAX;
 /// Tells places in the row from those in the heap.
 const IN_ROW: u32 = 1 << 31;
 
+/// A place as a number.
+#[expect(clippy::cast_possible_truncation, reason = "ids are u32, and each is in a heap once")]
+const fn number(place: usize) -> u32 {
+    place as u32
+}
+
 impl<K> Default for Heap<K> {
     fn default() -> Self {
         Self { entries: Vec::new(), row: Vec::new(), front: 0, cut: 0, holes: 0 }
@@ -140,8 +146,7 @@ impl<K: Ord + Copy> Heap<K> {
 
     #[inline]
     fn place_in_row(&self, at: usize) -> u32 {
-        // A place fits: ids are u32, and each is in a heap once.
-        self.cut.wrapping_add(u32::try_from(at).unwrap_or(u32::MAX)) | IN_ROW
+        self.cut.wrapping_add(number(at)) | IN_ROW
     }
 
     #[inline]
@@ -235,8 +240,7 @@ impl<K: Ord + Copy> Heap<K> {
     #[inline]
     fn put(&mut self, place: usize, entry: (K, u32), placed: &mut impl FnMut(u32, u32)) {
         self.entries[place] = entry;
-        // A place fits: ids are u32, and each is in a heap once.
-        placed(entry.1, u32::try_from(place).unwrap_or(u32::MAX));
+        placed(entry.1, number(place));
     }
 
     /// All of it in order, as far as it is asked for.

@@ -33,6 +33,17 @@ pub(super) struct Class {
     is_wide: bool,
     /// What could run if there were capacity.
     pub(super) ready: Heap<u64>,
+    /// Its place among the classes as claims go through them.
+    place: usize,
+}
+
+/// A class as claims go through them: what they ask of each, side by side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InTurn {
+    pub(super) class: u32,
+    /// How many of its tasks are ready.
+    pub(super) ready: u32,
+    pub(super) stage: u8,
 }
 
 /// What is taken of a pool.
@@ -57,7 +68,7 @@ struct ClassKey {
 pub(super) struct Index {
     pub(super) classes: Vec<Class>,
     /// The classes, those of later stages first.
-    pub(super) in_turn: Vec<u32>,
+    pub(super) in_turn: Vec<InTurn>,
     known_classes: BTreeMap<ClassKey, u32>,
     /// Whether the tasks of a class need more than one permit.
     has_wide: bool,
@@ -79,8 +90,6 @@ pub(super) struct Index {
     pub(super) locks: Locks,
     /// How many unfinished tasks can never run as things are.
     pub(super) blocked: u32,
-    /// For each task its place among all by priority and rank; a lower one goes first.
-    pub(super) order: Vec<u32>,
     /// By their class, tasks that are ready and need several things at once, those longest in their
     /// phase first.
     pub(super) wide: BTreeMap<u32, BTreeSet<(Timestamp, u32)>>,
@@ -92,9 +101,9 @@ pub(super) struct Index {
 
 /// The order of what is ready at one stage: priority and rank, then age in steps of about a second.
 #[inline]
-fn key(order: u32, since: Timestamp) -> u64 {
-    let age = u32::try_from(since.0 >> 10).unwrap_or(u32::MAX);
-    u64::from(order) << 32 | u64::from(age)
+pub(super) fn key_of(hot: &Hot) -> u64 {
+    let age = u32::try_from(hot.since().0 >> 10).unwrap_or(u32::MAX);
+    u64::from(hot.order()) << 32 | u64::from(age)
 }
 
 impl Index {
@@ -122,11 +131,13 @@ impl Index {
         let (needs, ready) = (key.needs.clone(), Heap::default());
         let is_wide = needs.len() > 1 || needs.iter().any(|(_, permits)| *permits > 1);
         let (stage, is_fresh) = (stage.unwrap_or(0), stage.is_none());
-        let is_before = |other: &u32| self.classes[*other as usize].stage >= stage;
-        let place = self.in_turn.partition_point(is_before);
-        self.in_turn.insert(place, number);
+        let place = self.in_turn.partition_point(|other| other.stage >= stage);
+        self.in_turn.insert(place, InTurn { class: number, ready: 0, stage });
         self.has_wide |= is_wide;
-        self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready });
+        self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready, place });
+        for (place, turn) in self.in_turn.iter().enumerate() {
+            self.classes[turn.class as usize].place = place;
+        }
         self.known_classes.insert(key, number);
         number
     }
@@ -141,11 +152,6 @@ impl Index {
     #[inline]
     pub(super) fn used(&self, pool: u32) -> Used {
         self.used.get(pool as usize).copied().unwrap_or_default()
-    }
-
-    #[inline(always)]
-    pub(super) fn key(&self, task: u32, since: Timestamp) -> u64 {
-        key(self.order.get(task as usize).copied().unwrap_or(0), since)
     }
 
     /// Whether others may take from the task what it needs, one part after the other.
@@ -183,8 +189,23 @@ impl Index {
         if !self.is_narrow() {
             self.note_wide(task, hot.since(), hot.holds_scope(), class);
         }
-        let key = self.key(task, hot.since());
-        self.classes[class as usize].ready.insert(key, task, &mut places.note());
+        self.make_ready(places, class, key_of(&hot), task);
+    }
+
+    /// Puts a task among what is ready of its class.
+    #[inline(always)]
+    fn make_ready(&mut self, places: &mut Places, class: u32, key: u64, task: u32) {
+        let class = &mut self.classes[class as usize];
+        self.in_turn[class.place].ready += 1;
+        class.ready.insert(key, task, &mut places.note());
+    }
+
+    /// Takes out the task at this place of what is ready of its class.
+    #[inline(always)]
+    fn take_ready(&mut self, places: &mut Places, class: u32, place: u32) {
+        let class = &mut self.classes[class as usize];
+        self.in_turn[class.place].ready -= 1;
+        class.ready.remove(place, &mut places.note());
     }
 
     #[cold]
@@ -200,7 +221,7 @@ impl Index {
     pub(super) fn leave(&mut self, places: &mut Places, (task, hot): (u32, Hot), class: u32) {
         if self.is_narrow() && self.overdrawn.is_empty() {
             let place = places.of(task);
-            self.classes[class as usize].ready.remove(place, &mut places.note());
+            self.take_ready(places, class, place);
         } else {
             self.leave_any(places, (task, hot.since(), hot.holds_scope()), class);
         }
@@ -236,7 +257,7 @@ impl Index {
             self.locks.unpark(task, class, place, &mut places.note());
             return;
         }
-        self.classes[class as usize].ready.remove(place, &mut places.note());
+        self.take_ready(places, class, place);
         let stood_for = self.locks.stand_down(task, class);
         self.stood.extend(stood_for.map(|list| (list, class)));
     }
@@ -256,14 +277,14 @@ impl Index {
     fn promote(&mut self, places: &mut Places, list: u32, class: u32) {
         let promoted = self.locks.promote(list, class, &mut places.note());
         if let Some((key, task)) = promoted {
-            self.classes[class as usize].ready.insert(key, task, &mut places.note());
+            self.make_ready(places, class, key, task);
         }
     }
 
     /// Parks the first task of a class, which something keeps from its scope.
     pub(super) fn park_first(&mut self, places: &mut Places, class: u32, list: u32) {
-        let first = self.classes[class as usize].ready.pop(&mut places.note());
-        let Some((key, task)) = first else { return };
+        let Some((key, task)) = self.classes[class as usize].ready.first() else { return };
+        self.take_ready(places, class, places.of(task));
         let stood_for = self.locks.stand_down(task, class);
         self.locks.park((task, class, key), list, &mut places.note());
         if let Some(list) = stood_for {
@@ -324,6 +345,7 @@ impl Index {
     /// Forgets all that is computed of tasks.
     pub(super) fn clear(&mut self) {
         self.classes.iter_mut().for_each(|class| class.ready.clear());
+        self.in_turn.iter_mut().for_each(|turn| turn.ready = 0);
         self.used.fill(Used::default());
         self.begun = 0;
         self.overdrawn.clear();

@@ -60,7 +60,20 @@ impl Kind {
 
     /// The counter of this phase.
     #[inline]
-    pub(super) const fn counter(self, counts: &mut Counts) -> &mut u32 {
+    pub(super) fn counter(self, counts: &mut Counts) -> &mut u32 {
+        // Most are one of these.
+        if self == Self::Open {
+            &mut counts.open
+        } else if self == Self::Leased {
+            &mut counts.leased
+        } else {
+            self.rare_counter(counts)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn rare_counter(self, counts: &mut Counts) -> &mut u32 {
         match self {
             Self::Open => &mut counts.open,
             Self::Deferred => &mut counts.deferred,

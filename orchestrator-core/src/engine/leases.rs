@@ -100,7 +100,27 @@ impl Leases {
 /// and stands in a row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HardStops {
-    of_stage: Vec<Heap<(Timestamp, FencingToken)>>,
+    of_stage: Vec<Heap<Stop>>,
+}
+
+/// When a lease ends at the latest and, among those of one time, which was granted first: both as one
+/// number, since they are compared at each grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stop(u128);
+
+impl Stop {
+    #[inline]
+    pub(super) fn of(hold: &Hold) -> Self {
+        Self(u128::from(hold.hard_stop.0) << 64 | u128::from(hold.token.0))
+    }
+
+    fn is_until(self, then: Timestamp) -> bool {
+        self.0 >> 64 <= u128::from(then.0)
+    }
+
+    fn time(self) -> Timestamp {
+        Timestamp(u64::try_from(self.0 >> 64).unwrap_or(u64::MAX))
+    }
 }
 
 impl HardStops {
@@ -108,21 +128,23 @@ impl HardStops {
     pub(super) fn insert(
         &mut self,
         stage: u8,
-        stop: (Timestamp, FencingToken),
+        stop: Stop,
         lease: u32,
         placed: &mut impl FnMut(u32, u32),
     ) {
         let stage = usize::from(stage);
-        if self.of_stage.len() <= stage {
-            self.make_room(stage);
+        if let Some(stops) = self.of_stage.get_mut(stage) {
+            stops.insert(stop, lease, placed);
+        } else {
+            self.make_room(stage).insert(stop, lease, placed);
         }
-        self.of_stage[stage].insert(stop, lease, placed);
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, stage: usize) {
+    fn make_room(&mut self, stage: usize) -> &mut Heap<Stop> {
         self.of_stage.resize_with(stage + 1, Heap::default);
+        &mut self.of_stage[stage]
     }
 
     #[inline]
@@ -134,19 +156,19 @@ impl HardStops {
 
     /// The first of all.
     pub(super) fn first(&self) -> Option<Timestamp> {
-        self.of_stage.iter().filter_map(Heap::first).map(|((stop, _), _)| stop).min()
+        self.of_stage.iter().filter_map(Heap::first).map(|(stop, _)| stop.time()).min()
     }
 
     /// The leases that end until then, those of one stage after those of another.
     pub(super) fn until(&self, then: Timestamp) -> impl Iterator<Item = u32> + '_ {
         let of_stage = self.of_stage.iter().map(Heap::in_order);
         of_stage
-            .flat_map(move |stops| stops.take_while(move |((stop, _), _)| *stop <= then))
+            .flat_map(move |stops| stops.take_while(move |(stop, _)| stop.is_until(then)))
             .map(|(_, lease)| lease)
     }
 
     /// All of them with their places, in no order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, ((Timestamp, FencingToken), u32))> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, (Stop, u32))> {
         self.of_stage.iter().flat_map(Heap::entries)
     }
 

@@ -17,6 +17,7 @@ mod ask;
 mod audit;
 mod batch;
 mod body;
+mod change;
 mod claim;
 mod detail;
 mod draft;
@@ -58,6 +59,7 @@ use self::index::Index;
 pub use self::reason::{Mover, Reason};
 use self::registry::Registry;
 pub use self::restore::InvalidSnapshot;
+use self::specs::Profile;
 pub(crate) use self::specs::Specs;
 use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
@@ -280,6 +282,19 @@ impl Engine {
         if let Ok(body) = Body::read(bytes) {
             self.bodies.insert(BlobHash::of(bytes), body);
         }
+    }
+
+    /// What a task has in common with others.
+    #[inline]
+    fn profile(&self, number: u32) -> &Profile {
+        self.specs.profile(self.table.hot(number))
+    }
+
+    /// The class of a task at the stage that it is at.
+    #[inline]
+    fn class_of(&self, number: u32) -> Option<u32> {
+        let hot = self.table.hot(number);
+        self.specs.profile(hot).class(hot)
     }
 
     fn know(&mut self, body: Body) {

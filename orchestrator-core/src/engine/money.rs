@@ -114,7 +114,7 @@ impl Engine {
     /// Books what a stage of a task cost to the pools that it took permits of.
     #[inline]
     pub(super) fn book_to_pools(&mut self, task: TaskNo, stage: u8, cost: Usd) {
-        if cost > Usd::ZERO && self.has(task) && !is_on(Mutant::PoolSpendUnbooked) {
+        if cost > Usd::ZERO && !is_on(Mutant::PoolSpendUnbooked) {
             self.book(task, stage, cost);
         }
     }
@@ -122,7 +122,7 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn book(&mut self, task: TaskNo, stage: u8, cost: Usd) {
-        let classes = &self.specs.profile(task.0).classes;
+        let classes = &self.profile(task.0).classes;
         let class = classes.get(usize::from(stage)).map(|class| *class as usize);
         let Some(class) = class.and_then(|class| self.index.classes.get(class)) else { return };
         let has_budget =

@@ -2,6 +2,7 @@
 
 use super::Engine;
 use super::kind::Kind;
+use super::places::Standing;
 use crate::mutant::{Mutant, is_on};
 use crate::record::Counts;
 
@@ -55,7 +56,7 @@ impl Engine {
         }
         let Self { specs, table, index, .. } = self;
         let (row, places) = table.split(number);
-        let Some(class) = specs.class(number, row.hot()) else { return };
+        let Some(class) = specs.profile(row.hot()).class(row.hot()) else { return };
         if is_met {
             index.enter(places, (number, *row.hot()), class, specs.budget(number));
         } else {
@@ -87,8 +88,9 @@ impl Engine {
         let Self { specs, table, index, .. } = self;
         let is_met = table.unmet(number) == 0;
         let (mut row, places) = table.split(number);
-        let class = specs.class(number, row.hot());
-        index.put_in(places, &mut row, class, is_met, specs.budget(number));
+        let class = specs.profile(row.hot()).class(row.hot());
+        let standing = Standing { kind: row.hot().kind(), class, is_met };
+        index.put_in(places, &mut row, standing, specs.budget(number));
     }
 
     /// Computes everything anew: after a plan came or went, and after loading.
@@ -108,7 +110,7 @@ impl Engine {
             self.index.blocked += u32::from(hot.is_blocked());
             self.index.begun += u32::from(hot.attempt() > 0);
             if hot.is_in_flight() {
-                self.index.count_in_flight(self.specs.fresh_class(number), true);
+                self.index.count_in_flight(self.profile(number).fresh, true);
             }
             self.put_in(number);
             let is_unmet = kind != Kind::Done || is_on(Mutant::DoneDependencyWaitedFor);

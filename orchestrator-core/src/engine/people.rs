@@ -95,7 +95,7 @@ impl Engine {
 
     /// Whether the task waits at a stage that only judges, with a change to be judged.
     fn can_be_approved(&self, number: TaskNo, task: &View<'_>) -> bool {
-        let stage = self.specs.profile(number.0).pipeline.stage(task.hot().stage());
+        let stage = self.profile(number.0).pipeline.stage(task.hot().stage());
         let judges = |stage: &StageSpec| match stage.kind {
             StageKind::Verify | StageKind::Review | StageKind::Gate => true,
             StageKind::Run | StageKind::Integrate => false,

@@ -8,41 +8,70 @@
 use std::hint::cold_path;
 
 use super::Engine;
-use super::evolve::Context;
+use super::change::{Change, Context};
 use super::index::Index;
 use super::kind::Kind;
+use super::leases::Stop;
 use super::table::{Hot, Places, Row, View};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::record::Counts;
 
 impl Engine {
-    /// Changes a task, and brings all that is computed in step.
+    /// Changes a task, and brings all that is computed in step. For the phase that is likely this is
+    /// compiled apart, so that it goes faster.
     #[inline(always)]
-    pub(super) fn rework(&mut self, number: u32, change: impl FnOnce(&mut Row<'_>, &Context<'_>)) {
+    pub(super) fn rework(&mut self, likely: Option<Kind>, number: u32, change: impl Change) {
+        let kind = self.table.hot(number).kind();
+        match likely {
+            Some(likely) if likely == kind => self.rework_from(likely, number, change),
+            _ => self.rework_any(kind, number, change),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rework_any(&mut self, kind: Kind, number: u32, change: impl Change) {
+        self.rework_from(kind, number, change);
+    }
+
+    /// Changes a task that is in this phase.
+    #[inline(always)]
+    fn rework_from(&mut self, from: Kind, number: u32, change: impl Change) {
         let Self { specs, table, index, run, .. } = self;
-        let (profile, is_met) = (specs.profile(number), table.unmet(number) == 0);
+        let is_met = table.unmet(number) == 0;
         let (mut row, places) = table.split(number);
         let was = *row.hot();
-        index.take_out(places, &mut row, profile.class(&was), is_met);
+        let profile = specs.profile(&was);
+        let standing = Standing { kind: from, class: profile.class(&was), is_met };
+        index.take_out(places, &mut row, standing);
         let has_scope = index.locks.has_scope(number);
-        change(&mut row, &Context { profile, stage: was.stage(), has_scope });
+        let to = change.make(&mut row, &Context { profile, stage: was.stage(), has_scope });
         let is = *row.hot();
         if was.holds_scope() != is.holds_scope() {
             cold_path();
             index.hold_scope(places, number, is.holds_scope());
         }
         if let Some(run) = run {
-            recount(&mut run.counts, was.kind(), is.kind());
+            recount(&mut run.counts, from, to);
         }
-        index.recount(&was, &is, profile.fresh);
-        index.put_in(places, &mut row, profile.class(&is), is_met, specs.budget(number));
-        if was.kind() != is.kind() && (was.kind().concerns_others() || is.kind().concerns_others())
-        {
-            self.tell_dependents(number, was.kind(), is.kind());
+        index.recount((&was, from), (&is, to), profile.fresh);
+        let standing = Standing { kind: to, class: profile.class(&is), is_met };
+        index.put_in(places, &mut row, standing, specs.budget(number));
+        if from != to && (from.concerns_others() || to.concerns_others()) {
+            self.tell_dependents(number, from, to);
         }
         self.index.replace_stood(&mut self.table.places);
     }
+}
+
+/// What decides where the index has a task.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) kind: Kind,
+    pub(super) class: Option<u32>,
+    /// Whether all that it waits for is done.
+    pub(super) is_met: bool,
 }
 
 /// Counts a task that was in one phase as one in another.
@@ -62,19 +91,18 @@ impl Index {
         &mut self,
         places: &mut Places,
         row: &mut Row<'_>,
-        class: Option<u32>,
-        is_met: bool,
+        Standing { kind, class, is_met }: Standing,
     ) {
         // Most are one of the first two.
-        if row.hot().kind() == Kind::Open {
+        if kind == Kind::Open {
             if let Some(class) = class
                 && is_met
             {
                 self.leave(places, (row.number(), *row.hot()), class);
             }
-        } else if row.hot().kind() == Kind::Leased {
+        } else if kind == Kind::Leased {
             self.take_lease_out(row, class);
-        } else if !row.hot().kind().is_settled() {
+        } else if !kind.is_settled() {
             self.take_wait_out(row.number(), row.view(), class);
         }
     }
@@ -118,19 +146,18 @@ impl Index {
         &mut self,
         places: &mut Places,
         row: &mut Row<'_>,
-        class: Option<u32>,
-        is_met: bool,
+        Standing { kind, class, is_met }: Standing,
         budget: Option<Usd>,
     ) {
-        if row.hot().kind() == Kind::Open {
+        if kind == Kind::Open {
             if let Some(class) = class
                 && is_met
             {
                 self.enter(places, (row.number(), *row.hot()), class, budget);
             }
-        } else if row.hot().kind() == Kind::Leased {
+        } else if kind == Kind::Leased {
             self.put_lease_in(row, class);
-        } else if !row.hot().kind().is_settled() {
+        } else if !kind.is_settled() {
             self.put_wait_in(row.number(), row.view(), class);
         }
     }
@@ -138,7 +165,7 @@ impl Index {
     #[inline(always)]
     fn put_lease_in(&mut self, row: &mut Row<'_>, class: Option<u32>) {
         let Some(hold) = row.its_lease().map(|lease| &lease.hold) else { return };
-        let (stop, reserved) = ((hold.hard_stop, hold.token), hold.reserved);
+        let (stop, reserved) = (Stop::of(hold), hold.reserved);
         let (stage, lease) = (row.hot().stage(), row.hot().lease());
         self.hard_stops.insert(stage, stop, lease, &mut row.note_stops());
         if let Some(class) = class {
@@ -166,7 +193,7 @@ impl Index {
 
     /// Counts a task that was like this, and whose first class is this one, as it is now.
     #[inline(always)]
-    fn recount(&mut self, was: &Hot, is: &Hot, first_class: u32) {
+    fn recount(&mut self, (was, from): (&Hot, Kind), (is, to): (&Hot, Kind), first_class: u32) {
         if is.is_never_met() {
             cold_path();
             self.blocked += u32::from(is.is_blocked());
@@ -175,8 +202,9 @@ impl Index {
         if (was.attempt() > 0) != (is.attempt() > 0) {
             self.begun = self.begun + u32::from(is.attempt() > 0) - u32::from(was.attempt() > 0);
         }
-        if was.is_in_flight() != is.is_in_flight() {
-            self.count_in_flight(first_class, is.is_in_flight());
+        let in_flight = |hot: &Hot, kind: Kind| hot.stage() > 0 && !kind.is_settled();
+        if in_flight(was, from) != in_flight(is, to) {
+            self.count_in_flight(first_class, in_flight(is, to));
         }
     }
 }

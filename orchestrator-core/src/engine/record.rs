@@ -72,9 +72,10 @@ impl Engine {
         }
     }
 
-    /// Adds a task that is as its record says.
-    pub(super) fn push_record(&mut self, record: &TaskRecord) {
-        let mut row = self.table.push(record.since);
+    /// Makes a task that was never granted what its record says.
+    pub(super) fn set_record(&mut self, number: u32, record: &TaskRecord) {
+        let mut row = self.table.row(number);
+        row.set_since(record.since);
         row.set_stage(record.stage);
         row.set_attempt(record.attempt);
         row.set_dispatches(record.dispatches);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Engine;
-use super::draft::{Draft, Made};
+use super::draft::{Draft, Made, Passed};
 use super::late::{current, holds, late};
 use super::leases::Hold;
 use super::table::View;
@@ -23,13 +23,12 @@ const KEPT_BYTES_MAX: usize = 1024;
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(8 * 24 * 3600);
 
 impl Engine {
-    /// The events of a result; why it counts for nothing, if it does.
-    #[inline(never)]
-    pub(super) fn decide_report(
-        &self,
-        draft: &mut Draft,
+    /// The task of a result that counts, and the lease that it ends; why it counts for nothing, if so.
+    #[inline(always)]
+    fn counted<'a>(
+        &'a self,
         report: &StageReport,
-    ) -> Result<(), Stale> {
+    ) -> Result<(&'a RunRecord, View<'a>, &'a Hold), Stale> {
         let Some(run) = self.run.as_ref().filter(|_| report.run == self.id) else {
             return Err(Stale::OtherRun);
         };
@@ -37,15 +36,49 @@ impl Engine {
             return Err(Stale::UnknownTask);
         }
         let task = self.table.view(report.task.0);
-        let hold =
-            current(&task, report).inspect_err(|reason| late(draft, &task, report, *reason))?;
-        // Most do; the other ends are long to tell.
+        let hold = current(&task, report)?;
+        Ok((run, task, hold))
+    }
+
+    /// What most results are: their stage passed, and made nothing. `None` for any other.
+    #[inline(always)]
+    pub(super) fn plain_pass(&self, report: &StageReport) -> Option<Passed> {
+        let StageReport { task: number, token, candidate, merged, session, .. } = report;
+        let is_made = candidate.is_some() || merged.is_some() || session.is_some();
+        if is_made || !matches!(report.outcome, Outcome::Passed) {
+            return None;
+        }
+        let (run, task, hold) = self.counted(report).ok()?;
+        let cost = report.cost.settle(hold.reserved);
+        let is_last = self.uses_up(run, *number, &task);
+        (!is_last).then_some(Passed { task: *number, token: *token, cost, made: None })
+    }
+
+    /// The events of a result; why it counts for nothing, if it does.
+    #[inline(never)]
+    pub(super) fn decide_report(
+        &self,
+        draft: &mut Draft,
+        report: &StageReport,
+    ) -> Result<(), Stale> {
+        let (run, task, hold) = self.counted(report).inspect_err(|reason| {
+            if !matches!(reason, Stale::OtherRun | Stale::UnknownTask) {
+                late(draft, &self.table.view(report.task.0), report, *reason);
+            }
+        })?;
         if matches!(report.outcome, Outcome::Passed) {
             self.passed(draft, run, &task, hold, report);
         } else {
             self.ended(draft, run, &task, hold, report);
         }
         Ok(())
+    }
+
+    /// Whether a pass leaves the task with stages that it may not be granted any more.
+    #[inline]
+    fn uses_up(&self, run: &RunRecord, number: TaskNo, task: &View<'_>) -> bool {
+        usize::from(task.hot().stage()) + 1 < self.stages(number)
+            && self.is_spent(run, number, task)
     }
 
     /// The events of a stage that passed.
@@ -66,9 +99,7 @@ impl Engine {
             Made { candidate, merged, session: session.clone() }
         });
         draft.passed(*number, *token, cost, made);
-        if usize::from(task.hot().stage()) + 1 < self.stages(*number)
-            && self.is_spent(run, *number, task)
-        {
+        if self.uses_up(run, *number, task) {
             End { run, task, report, cost, draft }.escalate(Cause::DispatchesUsed, None);
         }
     }
@@ -166,7 +197,7 @@ impl Engine {
         if reason.is_ours() {
             until = now;
         } else if reason == Interruption::UsageLimit
-            && let Some(stage) = self.specs.profile(task.0).pipeline.stage(end.task.hot().stage())
+            && let Some(stage) = self.profile(task.0).pipeline.stage(end.task.hot().stage())
         {
             // The account is closed, not the task: the pool waits, and the task with it. What an
             // earlier result said of the account still holds.
@@ -358,18 +389,18 @@ impl Engine {
     /// Whether the stage that rejects the task now has done so as often as it may before.
     fn is_last_round(&self, number: TaskNo, task: &View<'_>) -> bool {
         let at = task.hot().stage();
-        let stage = self.specs.profile(number.0).pipeline.stage(at);
+        let stage = self.profile(number.0).pipeline.stage(at);
         let before = task.detail().rounds.get(usize::from(at)).copied().unwrap_or(0);
         stage.and_then(|stage| stage.rounds).is_some_and(|rounds| before >= rounds)
     }
 
     fn is_at(&self, number: TaskNo, task: &View<'_>, kind: StageKind) -> bool {
-        self.specs.profile(number.0).pipeline.is(task.hot().stage(), kind)
+        self.profile(number.0).pipeline.is(task.hot().stage(), kind)
     }
 
     #[inline]
     fn stages(&self, task: TaskNo) -> usize {
-        self.specs.profile(task.0).classes.len()
+        self.profile(task.0).classes.len()
     }
 }
 

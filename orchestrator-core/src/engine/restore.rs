@@ -6,6 +6,7 @@ use super::Engine;
 use super::body::Body;
 use crate::id::{BlobHash, RunId, TaskId};
 use crate::record::{Phase, PlanRef, Snapshot, TaskRecord};
+use crate::time::Timestamp;
 
 /// What is wrong with a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,9 +68,8 @@ impl Engine {
             engine.owners.set(&owner.owner.id, Some(owner.clone()));
         }
         engine.note_run();
-        engine.table.reserve(snapshot.tasks.len());
-        for record in &snapshot.tasks {
-            engine.push_record(record);
+        for (number, record) in (0_u32..).zip(&snapshot.tasks) {
+            engine.set_record(number, record);
         }
         engine.seq = snapshot.seq;
         engine.rank();
@@ -88,8 +88,10 @@ impl Engine {
             return Err(invalid(format!("it has {tasks} tasks, and the run says {}", entry.tasks)));
         }
         match &body {
-            Body::Plan(plan) => drop(self.add_specs(plan, None, None)),
-            Body::Pruned(left) => drop(self.add_specs(&left.plan, Some(&left.pruned), None)),
+            Body::Plan(plan) => drop(self.add_specs(plan, None, None, Timestamp(0))),
+            Body::Pruned(left) => {
+                drop(self.add_specs(&left.plan, Some(&left.pruned), None, Timestamp(0)));
+            }
             Body::Amendment(spec) => match self.specs.number(&spec.id) {
                 Some(task) if !self.specs.is_pruned(task) => {
                     self.amend(task, Some(Arc::clone(spec)));
@@ -118,7 +120,7 @@ impl Engine {
             }
         }
         for (number, record) in (0_u32..).zip(records) {
-            let stages = self.specs.profile(number).classes.len();
+            let stages = self.profile(number).classes.len();
             // What is done has passed them all.
             let is_past = matches!(record.phase, Phase::Done(_));
             if usize::from(record.stage) >= stages + usize::from(is_past) {

@@ -30,8 +30,6 @@ pub(crate) struct Specs {
     plans: Vec<Part>,
     /// For each task its place in its plan.
     places: Vec<u32>,
-    /// For each task its profile.
-    profiles_of: Vec<u32>,
     profiles: Vec<Profile>,
     known_profiles: BTreeMap<ProfileKey, u32>,
     /// Numbers by id.
@@ -225,20 +223,14 @@ impl Specs {
     }
 
     #[inline]
-    pub(super) fn profile(&self, task: u32) -> &Profile {
-        &self.profiles[self.profiles_of[task as usize] as usize]
+    pub(super) fn profile(&self, hot: &Hot) -> &Profile {
+        &self.profiles[hot.profile() as usize]
     }
 
-    /// The class of a task at the stage that it is at.
-    #[inline]
-    pub(super) fn class(&self, task: u32, hot: &Hot) -> Option<u32> {
-        self.profile(task).class(hot)
-    }
-
-    /// The class that a task is first in.
-    #[inline]
-    pub(super) fn fresh_class(&self, task: u32) -> u32 {
-        self.profile(task).fresh
+    /// The number of the profile that a task has by its specification.
+    pub(super) fn profile_by_spec(&self, task: u32) -> Option<u32> {
+        let part = self.plans.partition_point(|part| part.first <= task) - 1;
+        self.known_profiles.get(&ProfileKey::of(part, self.spec(task))).copied()
     }
 
     /// The most that all stages of a task together may spend.

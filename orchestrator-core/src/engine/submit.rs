@@ -6,7 +6,7 @@ use super::Engine;
 use super::body::Body;
 use super::draft::{Draft, Granted, Happening, What};
 use crate::command::{Answer, Command, Refusal, StageReport};
-use crate::event::EventKind;
+use crate::event::{EventKind, Stale};
 use crate::id::{CommandId, OwnerId};
 use crate::time::Timestamp;
 
@@ -18,6 +18,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Refusal`] when the command makes no sense now; the batch stays as it was.
+    #[inline]
     pub fn submit(
         &mut self,
         now: Timestamp,
@@ -29,7 +30,8 @@ impl Engine {
             if let Command::Claim { owner } = command {
                 return self.claim(now, id, owner);
             } else if let Command::Report(report) = command {
-                return Ok(self.report(now, id, report));
+                let taken = self.report(now, id, report);
+                return Ok(taken.map_or_else(Answer::Refused, |()| Answer::Done));
             }
         }
         self.take_on(now, id, command)
@@ -53,19 +55,31 @@ impl Engine {
         // Field by field: what is put together in one place and copied to another is waited for.
         let Granted { task, stage, attempt, token, owner, hard_stop, reserved } = grant;
         let grant = || Granted { task, stage, attempt, token, owner, hard_stop, reserved };
-        let draft = self.batch.draft.get_or_insert_default();
-        draft.now = now;
-        draft.happens(What::Granted(grant()));
+        self.batch.draft.happens(now, What::Granted(grant()));
         self.apply_grant(now, &grant());
         self.has_happened(now);
-        self.batch.note(id, Answer::Granted { task, stage, attempt, token });
+        *self.batch.note(id) = Answer::Granted { task, stage, attempt, token };
         Ok(Answer::Granted { task, stage, attempt, token })
     }
 
     #[inline(never)]
-    fn report(&mut self, now: Timestamp, id: &CommandId, report: &StageReport) -> Answer {
-        let mut draft = self.batch.draft.take().unwrap_or_default();
-        draft.now = self.not_before(now);
+    fn report(
+        &mut self,
+        now: Timestamp,
+        id: &CommandId,
+        report: &StageReport,
+    ) -> Result<(), Stale> {
+        let now = self.not_before(now);
+        if let Some(passed) = self.plain_pass(report) {
+            self.batch.open(self.seq, self.run.as_ref());
+            self.batch.draft.happens(now, What::Passed(passed));
+            self.apply_passed(now, &passed, None);
+            self.has_happened(now);
+            *self.batch.note(id) = Answer::Done;
+            return Ok(());
+        }
+        let mut draft = std::mem::take(&mut self.batch.draft);
+        draft.now = now;
         let first = draft.events.len();
         let is_taken = self.decide_report(&mut draft, report);
         if draft.events.len() > first {
@@ -73,15 +87,12 @@ impl Engine {
             self.happen_from(&draft, first);
             // Apart, so that each is put together where it goes.
             match is_taken {
-                Ok(()) => self.batch.note(id, Answer::Done),
-                Err(reason) => self.batch.note(id, Answer::Refused(reason)),
+                Ok(()) => *self.batch.note(id) = Answer::Done,
+                Err(reason) => *self.batch.note(id) = Answer::Refused(reason),
             }
         }
-        self.batch.draft = Some(draft);
-        match is_taken {
-            Ok(()) => Answer::Done,
-            Err(reason) => Answer::Refused(reason),
-        }
+        self.batch.draft = draft;
+        is_taken
     }
 
     /// As [`Engine::submit`], for any command.
@@ -93,7 +104,7 @@ impl Engine {
         id: &CommandId,
         command: &Command,
     ) -> Result<Answer, Refusal> {
-        let mut draft = self.batch.draft.take().unwrap_or_default();
+        let mut draft = std::mem::take(&mut self.batch.draft);
         let before = draft.lengths();
         let decided = self.decide_into(&mut draft, now, command);
         match &decided {
@@ -109,10 +120,10 @@ impl Engine {
                 if matches!(command, Command::Prune) {
                     self.rank();
                 }
-                self.batch.note(id, *answer);
+                *self.batch.note(id) = *answer;
             }
         }
-        self.batch.draft = Some(draft);
+        self.batch.draft = draft;
         decided.map_err(|refusal| *refusal)
     }
 

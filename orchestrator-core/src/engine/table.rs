@@ -1,6 +1,6 @@
 //! The tasks' records in dense form: what a completion touches lies together.
 //!
-//! A task that went through without trouble, and whose stages made nothing, costs 56 bytes here; what
+//! A task that went through without trouble, and whose stages made nothing, costs 64 bytes here; what
 //! most tasks do not have lies apart in a [`Detail`]. A [`Row`] changes a task where it lies, a
 //! [`View`] reads it, [`Saved`] is how tasks were.
 
@@ -45,6 +45,10 @@ pub(super) struct Hot {
     workspace: u32,
     /// The number of its detail.
     detail: u32,
+    /// The number of its profile.
+    profile: u32,
+    /// Its place among all by priority and rank; a lower one goes first.
+    order: u32,
     stage: u8,
     kind: Kind,
     way: Way,
@@ -158,6 +162,16 @@ impl Table {
         self.hot(task).kind == Kind::Open && self.unmet(task) == 0
     }
 
+    /// Notes the place of a task among all by priority and rank.
+    pub(super) fn set_order(&mut self, task: u32, order: u32) {
+        self.hot[task as usize].order = order;
+    }
+
+    /// Notes the profile of a task.
+    pub(super) fn set_profile(&mut self, task: u32, profile: u32) {
+        self.hot[task as usize].profile = profile;
+    }
+
     pub(super) fn all_hot(&self) -> &[Hot] {
         &self.hot
     }
@@ -167,34 +181,17 @@ impl Table {
         self.leases.get(number)
     }
 
-    pub(super) fn reserve(&mut self, more: usize) {
-        self.hot.reserve_exact(more);
-        self.places.0.reserve_exact(more);
-        self.unmet.reserve_exact(more);
-    }
-
-    /// Adds so many tasks that were never granted.
-    pub(super) fn add(&mut self, tasks: usize, at: Timestamp) {
-        self.reserve(tasks);
-        let len = self.hot.len() + tasks;
-        self.hot.resize(len, Hot::fresh(at));
-        self.places.0.resize(len, NONE);
-        self.unmet.resize(len, 0);
+    /// Adds tasks of these profiles that were never granted.
+    pub(super) fn add(&mut self, profiles: &[u32], at: Timestamp) {
+        self.hot.reserve_exact(profiles.len());
+        self.places.0.reserve_exact(profiles.len());
+        self.unmet.reserve_exact(profiles.len());
+        self.hot.extend(profiles.iter().map(|profile| Hot::fresh(at, *profile)));
+        self.places.0.resize(self.hot.len(), NONE);
+        self.unmet.resize(self.hot.len(), 0);
         if !self.dead.is_empty() {
-            self.dead.resize(len, 0);
+            self.dead.resize(self.hot.len(), 0);
         }
-    }
-
-    /// Adds a task that was never granted.
-    pub(super) fn push(&mut self, at: Timestamp) -> Row<'_> {
-        let number = u32::try_from(self.hot.len()).unwrap_or(NONE);
-        self.hot.push(Hot::fresh(at));
-        self.places.0.push(NONE);
-        self.unmet.push(0);
-        if !self.dead.is_empty() {
-            self.dead.push(0);
-        }
-        self.row(number)
     }
 
     pub(super) fn truncate(&mut self, tasks: usize) {
@@ -298,7 +295,7 @@ impl<'a> View<'a> {
 
 impl Hot {
     /// A task that was never granted.
-    const fn fresh(at: Timestamp) -> Self {
+    const fn fresh(at: Timestamp, profile: u32) -> Self {
         Self {
             since: at,
             last_token: FencingToken(0),
@@ -308,6 +305,8 @@ impl Hot {
             attempt: 0,
             workspace: 0,
             detail: NONE,
+            profile,
+            order: 0,
             stage: 0,
             kind: Kind::Open,
             way: Way::Verified,
@@ -339,6 +338,16 @@ impl Hot {
     #[inline]
     pub(super) const fn dispatches(&self) -> u32 {
         self.dispatches
+    }
+
+    #[inline]
+    pub(super) const fn profile(&self) -> u32 {
+        self.profile
+    }
+
+    #[inline]
+    pub(super) const fn order(&self) -> u32 {
+        self.order
     }
 
     #[inline]

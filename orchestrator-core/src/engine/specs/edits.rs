@@ -29,13 +29,14 @@ impl Specs {
         alone.check(&|id| *id != spec.id && self.number(id).is_some())
     }
 
-    /// Gives a task this specification in the place of its plan's, or that one back.
+    /// Gives a task this specification in the place of its plan's, or that one back; gives the number
+    /// of its profile.
     pub(crate) fn amend(
         &mut self,
         task: u32,
         spec: Option<Arc<TaskSpec>>,
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
-    ) {
+    ) -> u32 {
         spec.iter().for_each(|spec| self.rare.note(spec));
         match spec {
             Some(spec) => self.amended.insert(task, spec),
@@ -44,7 +45,7 @@ impl Specs {
         self.rewire(task);
         let number = self.plans.partition_point(|part| part.first <= task) - 1;
         let (plan, spec) = (Arc::clone(&self.plans[number].plan), self.spec(task).clone());
-        self.profiles_of[task as usize] = self.profile_for(number, &plan, &spec, class);
+        self.profile_for(number, &plan, &spec, class)
     }
 
     /// Adds what edges there are to a task after an edit.

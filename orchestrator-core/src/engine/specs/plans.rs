@@ -48,7 +48,7 @@ impl Specs {
 
     /// Adds the tasks of a checked plan, whose dependencies are looked up anew unless they are given;
     /// `class` gives the class of a stage of a pipeline for tasks with these needs, and of the first one
-    /// (`None`) for tasks that were never begun.
+    /// (`None`) for tasks that were never begun. Gives the number of each task's profile.
     ///
     /// Of a plan that was `pruned` this is what is left, with its tasks in the order of their numbers.
     pub(crate) fn add(
@@ -57,7 +57,7 @@ impl Specs {
         pruned: Option<&BlobHash>,
         links: Option<Box<Links>>,
         class: impl FnMut(&Pipeline, Option<u8>, &BTreeMap<PoolName, NonZeroU32>) -> u32,
-    ) {
+    ) -> Vec<u32> {
         let (first, edges) = (number(self.len()), number(self.edges.len()));
         let known = |id: &TaskId| self.number(id);
         let look_up = || Links::new(plan, &self.hasher, &known, &mut |_| {});
@@ -75,13 +75,13 @@ impl Specs {
         for (at, place) in (first..).zip(&order) {
             numbers[*place as usize] = at;
         }
-        self.profiles_of.reserve_exact(order.len());
         let profile = |place: &u32| profiles[links.kinds().of[*place as usize] as usize];
-        self.profiles_of.extend(order.iter().map(profile));
+        let profiles = order.iter().map(profile).collect();
         self.link(&links, &order, &numbers);
         self.places.reserve_exact(order.len());
         self.places.extend_from_slice(&order);
         self.name(links.into_places(), &numbers);
+        profiles
     }
 
     /// Adds the edges to the tasks of the last plan, whose places are these in the `order` of their
@@ -238,7 +238,6 @@ impl Specs {
         self.known_profiles.retain(|key, _| key.plan < plan);
         self.plans.pop();
         self.places.truncate(first as usize);
-        self.profiles_of.truncate(first as usize);
         self.begins.truncate(first as usize);
         self.edges.truncate(edges as usize);
         self.amended.retain(|task, _| *task < first);

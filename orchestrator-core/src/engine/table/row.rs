@@ -71,7 +71,9 @@ impl Row<'_> {
         }
         let (detail, never_met) = (self.hot.detail, self.hot.flags & NEVER_MET);
         let flags = before.hot.flags & !NEVER_MET | never_met;
-        *self.hot = Hot { detail, flags, lease: had.unwrap_or(NONE), ..*before.hot };
+        let (profile, order) = (self.hot.profile, self.hot.order);
+        *self.hot =
+            Hot { detail, flags, profile, order, lease: had.unwrap_or(NONE), ..*before.hot };
         match before.detail.map(Arc::clone) {
             Some(detail) => match self.details.get_mut(self.hot.detail) {
                 Some(place) => *place = detail,
