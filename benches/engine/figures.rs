@@ -16,19 +16,48 @@ use crate::subject::{Granted, Subject};
 /// Longest that one measurement goes on; it counts what was done until then.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What is under way, first come first: as lean as can be, since it is measured with the engine.
+struct Live {
+    ring: [Granted; AT_ONCE as usize],
+    first: usize,
+    len: usize,
+}
+
+impl Live {
+    fn new() -> Self {
+        Self { ring: [Granted::NONE; AT_ONCE as usize], first: 0, len: 0 }
+    }
+
+    fn has_room(&self) -> bool {
+        self.len < self.ring.len()
+    }
+
+    fn push(&mut self, grant: Granted) {
+        self.ring[(self.first + self.len) % AT_ONCE as usize] = grant;
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<Granted> {
+        self.len = self.len.checked_sub(1)?;
+        let grant = self.ring[self.first % AT_ONCE as usize];
+        self.first += 1;
+        Some(grant)
+    }
+}
+
 /// Completes all tasks as one does who has room for [`AT_ONCE`] stages, and asks for another one when
 /// there is room: a result and the next grant, again and again; the time of each task.
 pub(crate) fn drain(mut subject: Subject, stages: u32, tasks: u32) -> f64 {
-    let mut live: VecDeque<Granted> = VecDeque::new();
+    let mut live = Live::new();
     let begun = Stopwatch::start();
     let mut ended = 0_u32;
     loop {
-        while live.len() < AT_ONCE as usize
+        while live.has_room()
             && let Some(grant) = subject.claim()
         {
-            live.push_back(grant);
+            live.push(grant);
         }
-        let Some(grant) = live.pop_front() else {
+        let Some(grant) = live.pop() else {
             assert_eq!(ended, stages * tasks, "the engine did not finish");
             break;
         };

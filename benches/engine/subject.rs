@@ -10,11 +10,18 @@ use orchestrator_core::{
 
 /// What a claim gives, and a result needs.
 #[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub(crate) struct Granted {
     task: TaskNo,
     stage: u8,
     attempt: u32,
     token: FencingToken,
+}
+
+impl Granted {
+    /// What stands where there is none.
+    pub(crate) const NONE: Self =
+        Self { task: TaskNo(0), stage: 0, attempt: 0, token: FencingToken(0) };
 }
 
 /// An engine with a driver, and what the bench says again and again.
@@ -78,6 +85,7 @@ impl Subject {
     }
 
     /// Takes the next stage that can run.
+    #[inline]
     pub(crate) fn claim(&mut self) -> Option<Granted> {
         match self.engine.submit(Timestamp(1), &self.id, &self.claim) {
             Ok(Answer::Granted { task, stage, attempt, token }) => {
@@ -89,6 +97,7 @@ impl Subject {
     }
 
     /// Says that a stage passed.
+    #[inline]
     pub(crate) fn pass(&mut self, grant: Granted) {
         let Command::Report(report) = &mut self.report else { return };
         report.task = grant.task;
