@@ -95,7 +95,7 @@ fn completed(options: &Options, group: &str, graph: fn(u32) -> Graph, four_stage
         let (csr, maps) = (Csr::new(&graph), (!four_stages).then(|| Maps::new(&graph)));
         let subject = Subject::with(Arc::new(graphs::plan(&graph, four_stages)));
         let stages = if four_stages { 4 } else { 1 };
-        let times = if size <= 10_000 { 10 } else { 1 };
+        let times = if size > 100_000 { 1 } else { if size > 10_000 { 3 } else { 10 } };
         let [engine, lean, named] = options.median_of_times(times, || {
             let engine = figures::drain(subject.clone(), stages, size);
             let named = maps.as_ref().map_or(0.0, |maps| per(maps.run(), size));

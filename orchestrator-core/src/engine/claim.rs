@@ -154,7 +154,7 @@ impl Engine {
         if following.is_none_or(|following| following < own) && !is_on(Mutant::NewestFirst) {
             return None;
         }
-        self.first_from(now, run, place + 1, turn(own, task))
+        self.first_from(now, run, place + 1, own, task)
     }
 
     /// The first task that comes before this one, and fits, of the classes of its stage from a place on.
@@ -164,17 +164,19 @@ impl Engine {
         now: Timestamp,
         run: &RunRecord,
         place: usize,
-        before: Turn,
+        stage: u8,
+        task: (u64, u32),
     ) -> Option<u32> {
+        let before = turn(stage, task);
         let mut first = before;
-        for InTurn { class: number, ready, stage } in self.index.in_turn.iter().skip(place) {
-            if *stage < before.stage.0 && !is_on(Mutant::NewestFirst) {
+        for InTurn { class: number, ready, stage: at } in self.index.in_turn.iter().skip(place) {
+            if *at < stage && !is_on(Mutant::NewestFirst) {
                 break;
             }
             let class = &self.index.classes[*number as usize];
             if *ready > 0 && self.has_capacity(now, run, class) {
                 let task = self.first_with_scope(*number, class);
-                let turn = task.map(|task| turn(*stage, task));
+                let turn = task.map(|task| turn(*at, task));
                 first = earlier(Some(first), turn).unwrap_or(first);
             }
         }

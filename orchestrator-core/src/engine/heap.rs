@@ -131,8 +131,10 @@ impl<K: Ord + Copy> Heap<K> {
                 self.put(place, last, placed);
                 return;
             }
-            let place = self.sink(place, placed);
-            self.rise(place, placed);
+            // What goes down comes after all that is above it.
+            if !self.sink(place, placed) {
+                self.rise(place, placed);
+            }
         }
     }
 
@@ -221,8 +223,9 @@ impl<K: Ord + Copy> Heap<K> {
         self.put(place, entry, placed);
     }
 
-    fn sink(&mut self, mut place: usize, placed: &mut impl FnMut(u32, u32)) -> usize {
-        let entry = self.entries[place];
+    /// Moves an entry down to where it belongs; gives whether it moved.
+    fn sink(&mut self, from: usize, placed: &mut impl FnMut(u32, u32)) -> bool {
+        let (mut place, entry) = (from, self.entries[from]);
         loop {
             let first = place * CHILDREN + 1;
             let Some(least) = self.entries.get(first..).and_then(least_child) else { break };
@@ -233,8 +236,11 @@ impl<K: Ord + Copy> Heap<K> {
             self.put(place, below, placed);
             place = first + least;
         }
-        self.entries[place] = entry;
-        place
+        if place == from {
+            return false;
+        }
+        self.put(place, entry, placed);
+        true
     }
 
     #[inline]

@@ -14,22 +14,30 @@ impl Engine {
         let was_dead = was.is_dead_end() || (blocked && !was.is_settled());
         let mut is_dead = is.is_dead_end() || (blocked && !is.is_settled());
         is_dead |= is_on(Mutant::WaitBlocksDependents) && is == Kind::Deferred;
-        if was_done != is_done {
-            for edge in self.specs.edges(number) {
-                self.count_unmet(number, self.specs.end(edge), is_done);
-            }
-            for place in 0.. {
-                let Some(next) = self.specs.later_dependent(number, place) else { break };
-                self.count_unmet(number, next, is_done);
-            }
+        if is_done && !was_done {
+            self.table.look_ahead(self.run.as_ref().map_or(0, |run| run.counts.done));
+            self.count_at_dependents(number, true);
+        } else if was_done && !is_done {
+            self.count_at_dependents(number, false);
         }
         if was_dead != is_dead && (is_dead || !is_on(Mutant::RetryLeavesBlocked)) {
             self.cascade(number, is_dead);
         }
     }
 
+    #[inline(always)]
+    fn count_at_dependents(&mut self, number: u32, is_done: bool) {
+        for edge in self.specs.edges(number) {
+            self.count_unmet(number, self.specs.end(edge), is_done);
+        }
+        for place in 0.. {
+            let Some(next) = self.specs.later_dependent(number, place) else { break };
+            self.count_unmet(number, next, is_done);
+        }
+    }
+
     /// A task that another one waits for, if this edge counts, became done, or is so no longer.
-    #[inline]
+    #[inline(always)]
     fn count_unmet(&mut self, from: u32, number: u32, is_done: bool) {
         if !self.specs.is_edge(from, number) {
             return;
@@ -50,6 +58,7 @@ impl Engine {
     }
 
     /// All that a task waits for is done now, or is so no longer.
+    #[inline(never)]
     fn met(&mut self, number: u32, is_met: bool) {
         if self.table.hot(number).kind() != Kind::Open {
             return;

@@ -1,6 +1,6 @@
 //! How tasks were before they were changed.
 
-use std::slice::from_ref;
+use std::slice::{from_mut, from_ref};
 use std::sync::Arc;
 
 use super::{Hot, Table};
@@ -12,14 +12,17 @@ use crate::outcome::Interruption;
 /// How tasks were before each change, the first one first.
 #[derive(Debug, Clone, Default)]
 pub(in crate::engine) struct Saved {
+    /// Changes, and behind them some that were forgotten, whose room is used again.
     changes: Vec<Change>,
-    /// What lay in the table at each change; apart, since it is copied from there as it is.
-    hot: Vec<Hot>,
+    /// How many there were.
+    len: usize,
     details: Vec<Arc<Detail>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Change {
+    /// What lay in the table.
+    hot: Hot,
     task: u32,
     /// The place of its detail, if it had one, among the details.
     detail: u32,
@@ -38,50 +41,62 @@ pub(in crate::engine) struct Before<'a> {
 
 impl Saved {
     /// Adds how a task is now.
-    #[inline]
+    #[inline(always)]
     pub(in crate::engine) fn save(&mut self, table: &Table, task: u32) {
         let hot = &table.hot[task as usize];
-        self.hot.extend_from_slice(from_ref(hot));
+        if self.len >= self.changes.len() {
+            self.make_room(*hot);
+        }
+        let change = &mut self.changes[self.len];
+        self.len += 1;
+        // One by one, and the first as it lies in the table: as a whole it would be put together
+        // elsewhere first.
+        from_mut(&mut change.hot).copy_from_slice(from_ref(hot));
+        change.task = task;
+        change.detail = NONE;
+        change.why = Interruption::Crashed;
         if hot.detail != NONE || hot.kind == Kind::Stopping {
             self.save_more(table, task);
-        } else {
-            self.changes.push(Change { task, detail: NONE, why: Interruption::Crashed });
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&mut self, hot: Hot) {
+        self.changes.push(Change { hot, task: NONE, detail: NONE, why: Interruption::Crashed });
     }
 
     #[cold]
     #[inline(never)]
     fn save_more(&mut self, table: &Table, task: u32) {
         let view = table.view(task);
-        let why = view.stopping().map_or(Interruption::Crashed, |(_, why)| why);
-        let mut detail = NONE;
+        let Some(change) = self.changes.get_mut(self.len - 1) else { return };
+        change.why = view.stopping().map_or(Interruption::Crashed, |(_, why)| why);
         if let Some(had) = table.details.get(view.hot.detail) {
-            detail = u32::try_from(self.details.len()).unwrap_or(NONE);
+            change.detail = u32::try_from(self.details.len()).unwrap_or(NONE);
             self.details.push(Arc::clone(had));
         }
-        self.changes.push(Change { task, detail, why });
     }
 
     /// How many changes there were.
     pub(in crate::engine) const fn len(&self) -> usize {
-        self.changes.len()
+        self.len
     }
 
     /// How a task was before the change of this place.
     pub(in crate::engine) fn before(&self, place: usize) -> Before<'_> {
-        let Change { task, detail, why } = self.changes[place];
-        Before { task, hot: &self.hot[place], detail: self.details.get(detail as usize), why }
+        let Change { hot, task, detail, why } = &self.changes[place];
+        Before { task: *task, hot, detail: self.details.get(*detail as usize), why: *why }
     }
 
     /// The tasks that were changed, each as often as it was.
     pub(in crate::engine) fn tasks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.changes.iter().map(|change| change.task)
+        self.changes[..self.len].iter().map(|change| change.task)
     }
 
     #[inline]
     pub(in crate::engine) fn clear(&mut self) {
-        self.changes.clear();
-        self.hot.clear();
+        self.len = 0;
         if !self.details.is_empty() {
             self.forget_details();
         }
