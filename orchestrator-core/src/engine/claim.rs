@@ -278,8 +278,11 @@ impl Engine {
         class: &Class,
         fits: impl Fn(u32) -> bool,
     ) -> Option<(u64, u32)> {
+        if self.index.locks.is_empty() {
+            return class.ready.first_that(fits);
+        }
         let queues = self.index.locks.parked(number).chain([&class.ready]);
-        queues.filter_map(|queue| queue.in_order().find(|(_, task)| fits(*task))).min()
+        queues.filter_map(|queue| queue.first_that(&fits)).min()
     }
 
     /// The first task of a class that nothing keeps from its scope, and that leaves what is kept for

@@ -249,6 +249,15 @@ impl<K: Ord + Copy> Heap<K> {
         placed(entry.1, number(place));
     }
 
+    /// The first that is as asked for: mostly the first of all.
+    pub(super) fn first_that(&self, fits: impl Fn(u32) -> bool) -> Option<(K, u32)> {
+        let first = self.first()?;
+        if fits(first.1) {
+            return Some(first);
+        }
+        self.in_order().skip(1).find(|(_, id)| fits(*id))
+    }
+
     /// All of it in order, as far as it is asked for.
     pub(super) fn in_order(&self) -> impl Iterator<Item = (K, u32)> + '_ {
         let next = self.entries.first().map(|entry| (*entry, 0)).into_iter().collect();
