@@ -2,12 +2,13 @@
 //!
 //! No clock, no input or output, no threads, no randomness: [`Engine::decide`] is a pure function of
 //! the state, the time and a command; [`Engine::evolve`] applies one event and cannot fail. The
-//! files: `claim` (what runs next), `report` (how a stage ended) with `late` (whether that counts),
-//! `people` (what people ask), `owner` (who drives, and what time does), `submit` (a command is decided
-//! and applied) with `batch` (several of them as one commit, undone when it is refused), `evolve` with
-//! `steps` (of one task) and `growth` (of the run), `prune` (what is over), `fairness` (what is kept
-//! for whom), `money` (budgets, and what is held back), `ask` (questions) with `reason` (what holds a
-//! task), `audit`, `restore` (from a store).
+//! files: `claim` (what is granted) with `choice` (whose turn it is), `report` (how a stage ended) with
+//! `late` (whether that counts) and `holder` (what else is said of a lease), `people` (what people ask),
+//! `owner` (who drives, and what time does), `submit` (a command is decided and applied) with `batch`
+//! (several of them as one commit, undone when it is refused), `evolve` with `steps` (of one task),
+//! `change` (how that is made) and `growth` (of the run), `prune` (what is over), `fairness` (what is
+//! kept for whom), `money` (budgets, and what is held back), `ask` (questions) with `reason` (what
+//! holds a task), `audit`, `restore` (from a store).
 //!
 //! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
 //! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
@@ -18,6 +19,7 @@ mod audit;
 mod batch;
 mod body;
 mod change;
+mod choice;
 mod claim;
 mod detail;
 mod draft;
@@ -26,6 +28,7 @@ mod evolve;
 mod fairness;
 mod growth;
 mod heap;
+mod holder;
 mod index;
 mod kind;
 mod late;

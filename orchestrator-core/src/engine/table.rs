@@ -6,20 +6,21 @@
 
 mod row;
 mod saved;
+mod view;
 
 use std::hint::black_box;
 use std::sync::Arc;
 
 pub(super) use self::row::Row;
 pub(super) use self::saved::{Before, Saved};
+pub(super) use self::view::View;
 use super::detail::{Detail, PLAIN};
 use super::kind::Kind;
-use super::leases::{Hold, Lease, Leases};
+use super::leases::{Lease, Leases};
 use super::slab::{NONE, Slab};
 use crate::id::FencingToken;
 use crate::money::Usd;
-use crate::outcome::{Interruption, Restart};
-use crate::record::Completion;
+use crate::outcome::Restart;
 use crate::time::Timestamp;
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
@@ -98,14 +99,6 @@ impl Places {
     pub(super) fn note(&mut self) -> impl FnMut(u32, u32) + '_ {
         |task, place| self.0[task as usize] = place
     }
-}
-
-/// One task, to be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct View<'a> {
-    hot: &'a Hot,
-    lease: Option<&'a Lease>,
-    detail: &'a Detail,
 }
 
 impl Table {
@@ -250,59 +243,6 @@ impl Table {
             return &PLAIN;
         }
         self.details.get(number).map_or(&PLAIN, |detail| detail)
-    }
-}
-
-impl<'a> View<'a> {
-    #[inline]
-    pub(super) const fn hot(&self) -> &'a Hot {
-        self.hot
-    }
-
-    #[inline]
-    pub(super) const fn detail(&self) -> &'a Detail {
-        self.detail
-    }
-
-    /// Its lease, live or being stopped.
-    #[inline]
-    pub(super) fn hold(&self) -> Option<&'a Hold> {
-        self.lease.map(|lease| &lease.hold)
-    }
-
-    /// Its lease that is being stopped, and why.
-    #[inline]
-    pub(super) fn stopping(&self) -> Option<(&'a Hold, Interruption)> {
-        let is_stopping = self.hot.kind == Kind::Stopping;
-        self.lease.filter(|_| is_stopping).map(|lease| (&lease.hold, lease.why))
-    }
-
-    #[inline]
-    pub(super) const fn last_token(&self) -> FencingToken {
-        self.hot.last_token
-    }
-
-    #[inline]
-    pub(super) const fn spent(&self) -> Usd {
-        self.hot.spent
-    }
-
-    pub(super) fn workspace(&self) -> Option<FencingToken> {
-        match self.hot.workspace {
-            0 => None,
-            NONE => self.detail.old_workspace,
-            back => Some(FencingToken(self.hot.last_token.0.wrapping_sub(u64::from(back) - 1))),
-        }
-    }
-
-    /// How it got done.
-    pub(super) fn completion(&self) -> Completion {
-        match (self.hot.way, &self.detail.merged) {
-            (Way::Merged, Some(change)) => Completion::Merged(change.clone()),
-            (Way::Merged | Way::Verified, _) => Completion::Verified,
-            (Way::ByHand, _) => Completion::ByHand,
-            (Way::Skipped, _) => Completion::Skipped,
-        }
     }
 }
 
