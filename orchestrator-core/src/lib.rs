@@ -32,6 +32,7 @@ mod record;
 mod retry;
 mod scope;
 mod signature;
+mod specs;
 mod task;
 #[cfg(feature = "testing")]
 pub mod testing;

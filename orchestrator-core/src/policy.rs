@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::engine::Specs;
+use crate::specs::Specs;
 use crate::task::TaskSpec;
 use crate::time::millis;
 

@@ -119,7 +119,7 @@ impl Engine {
             }
         }
         let wide = (0_u32..).zip(self.table.all_hot()).filter(|(number, hot)| {
-            let class = self.specs.profile(hot).class(hot);
+            let class = hot.class(self.specs.profile(hot.profile()));
             let of_class = class.and_then(|class| self.index.wide.get(&class));
             let is_there = of_class.is_some_and(|wide| wide.contains(&(hot.since(), *number)));
             self.table.is_ready(*number) && is_there
@@ -131,7 +131,7 @@ impl Engine {
         for (number, hot) in (0_u32..).zip(self.table.all_hot()) {
             let is_queued = queued[number as usize] != NONE;
             let is_parked = self.index.locks.waits_in(number).is_some();
-            let class = self.specs.profile(hot).class(hot);
+            let class = hot.class(self.specs.profile(hot.profile()));
             let is_ready = self.table.is_ready(number);
             let budget = self.specs.budget(number);
             let is_overdrawn = is_ready

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::Engine;
 use super::body::Body;
 use super::draft::Draft;
-use super::specs::Specs;
 use super::table::{Saved, Table};
 use crate::command::Answer;
 use crate::id::{BlobHash, CommandId, FencingToken, OwnerId, PoolName, Seq};
@@ -15,6 +14,7 @@ use crate::mutant::{Mutant, is_on};
 use crate::plan::Links;
 use crate::port::Commit;
 use crate::record::{Counts, OwnerRecord, PassedOver, PoolRecord, Records, RunRecord};
+use crate::specs::Specs;
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::BlobHash;
 use crate::plan::Plan;
+use crate::specs::Pruned;
 use crate::task::TaskSpec;
 
 /// What one entry of a run's plans is.
@@ -24,16 +25,6 @@ pub(super) enum Body {
 struct Amendment {
     /// What the task is from then on.
     amends: Arc<TaskSpec>,
-}
-
-/// What is left of a plan that was pruned.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Pruned {
-    /// The address of the plan as it was added.
-    pub(super) pruned: BlobHash,
-    /// Its tasks in the order of their numbers, without what only those need that run.
-    pub(super) plan: Arc<Plan>,
 }
 
 impl Body {

@@ -6,9 +6,9 @@ use std::hint::cold_path;
 
 use super::Engine;
 use super::kind::Kind;
-use super::specs::Profile;
 use super::table::{Before, Row};
 use crate::id::TaskNo;
+use crate::specs::Profile;
 use crate::time::Timestamp;
 
 impl Engine {

@@ -62,7 +62,7 @@ impl Engine {
             token = self.table.view(number).last_token();
         }
         let (stage, attempt) = (hot.stage(), hot.attempt_of_grant());
-        let profile = self.specs.profile(hot);
+        let profile = self.specs.profile(hot.profile());
         let hard_stop = Timestamp(now.0.saturating_add(profile.span(stage)));
         // There is one, or the stage would not have been admitted.
         let reserved = self.reservation(run, &self.index.classes[class as usize], number);

@@ -10,8 +10,8 @@
 //! kept for whom), `money` (budgets, and what is held back), `ask` (questions) with `reason` (what
 //! holds a task), `audit`, `restore` (from a store).
 //!
-//! Inside, tasks are numbers: `specs` (what the plans say of them), `table` (their records in dense
-//! form), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
+//! Inside, tasks are numbers: `table` (their records in dense form; what the plans say of them is in
+//! [`Specs`]), `index` (what is computed; `places` and `neighbours` keep it), `locks` (scopes). Names are
 //! for the edge.
 
 mod ask;
@@ -36,7 +36,6 @@ mod leases;
 mod locks;
 mod money;
 mod neighbours;
-mod order;
 mod owner;
 mod people;
 mod places;
@@ -47,7 +46,6 @@ mod registry;
 mod report;
 mod restore;
 mod slab;
-mod specs;
 mod steps;
 mod submit;
 mod table;
@@ -62,8 +60,6 @@ use self::index::Index;
 pub use self::reason::{Mover, Reason};
 use self::registry::Registry;
 pub use self::restore::InvalidSnapshot;
-use self::specs::Profile;
-pub(crate) use self::specs::Specs;
 use self::table::Table;
 use crate::command::{Answer, Command, Decision, Refusal};
 use crate::event::EventKind;
@@ -72,6 +68,7 @@ use crate::mutant::{Mutant, is_on};
 use crate::plan::{Canonical, Plan, PlanFault};
 use crate::policy::{RemainingPath, SchedulingPolicy};
 use crate::record::{OwnerRecord, PoolBounds, PoolRecord, RunRecord};
+use crate::specs::{Profile, Specs};
 use crate::task::TaskSpec;
 use crate::time::Timestamp;
 
@@ -290,14 +287,14 @@ impl Engine {
     /// What a task has in common with others.
     #[inline]
     fn profile(&self, number: u32) -> &Profile {
-        self.specs.profile(self.table.hot(number))
+        self.specs.profile(self.table.hot(number).profile())
     }
 
     /// The class of a task at the stage that it is at.
     #[inline]
     fn class_of(&self, number: u32) -> Option<u32> {
         let hot = self.table.hot(number);
-        self.specs.profile(hot).class(hot)
+        hot.class(self.specs.profile(hot.profile()))
     }
 
     fn know(&mut self, body: Body) {

@@ -65,7 +65,7 @@ impl Engine {
         }
         let Self { specs, table, index, .. } = self;
         let (row, places) = table.split(number);
-        let Some(class) = specs.profile(row.hot()).class(row.hot()) else { return };
+        let Some(class) = row.hot().class(specs.profile(row.hot().profile())) else { return };
         if is_met {
             index.enter(places, (number, *row.hot()), class, specs.budget(number));
         } else {
@@ -97,7 +97,7 @@ impl Engine {
         let Self { specs, table, index, .. } = self;
         let is_met = table.unmet(number) == 0;
         let (mut row, places) = table.split(number);
-        let class = specs.profile(row.hot()).class(row.hot());
+        let class = row.hot().class(specs.profile(row.hot().profile()));
         let standing = Standing { kind: row.hot().kind(), class, is_met };
         index.put_in(places, &mut row, standing, specs.budget(number));
     }

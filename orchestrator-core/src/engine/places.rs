@@ -42,8 +42,8 @@ impl Engine {
         let is_met = table.unmet(number) == 0;
         let (mut row, places) = table.split(number);
         let was = *row.hot();
-        let profile = specs.profile(&was);
-        let standing = Standing { kind: from, class: profile.class(&was), is_met };
+        let profile = specs.profile(was.profile());
+        let standing = Standing { kind: from, class: was.class(profile), is_met };
         index.take_out(places, &mut row, standing);
         let has_scope = index.locks.has_scope(number);
         let to = change.make(&mut row, &Context { profile, stage: was.stage(), has_scope });
@@ -56,7 +56,7 @@ impl Engine {
             recount(&mut run.counts, from, to);
         }
         index.recount((&was, from), (&is, to), profile.fresh);
-        let standing = Standing { kind: to, class: profile.class(&is), is_met };
+        let standing = Standing { kind: to, class: is.class(profile), is_met };
         index.put_in(places, &mut row, standing, specs.budget(number));
         if from != to && (from.concerns_others() || to.concerns_others()) {
             self.tell_dependents(number, from, to);

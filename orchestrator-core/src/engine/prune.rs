@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::batch::Undo;
-use super::body::{Body, Pruned};
+use super::body::Body;
 use super::draft::Draft;
 use super::kind::Kind;
-use super::specs::Specs;
 use crate::event::EventKind;
 use crate::id::BlobHash;
 use crate::mutant::{Mutant, is_on};
 use crate::record::{PlanRef, RunRecord};
+use crate::specs::{Pruned, Specs};
 
 impl Engine {
     /// Has each plan pruned that is over.

@@ -21,6 +21,7 @@ use super::slab::{NONE, Slab};
 use crate::id::FencingToken;
 use crate::money::Usd;
 use crate::outcome::Restart;
+use crate::specs::Profile;
 use crate::time::Timestamp;
 
 /// How a task got done; where it was merged, the [`Detail`] knows the change.
@@ -291,6 +292,12 @@ impl Hot {
     #[inline]
     pub(super) const fn dispatches(&self) -> u32 {
         self.dispatches
+    }
+
+    /// Its class at the stage that it is at, if it has this profile.
+    #[inline]
+    pub(super) fn class(&self, profile: &Profile) -> Option<u32> {
+        profile.class(self.attempt > 0, self.stage)
     }
 
     #[inline]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Dice, Simulation};
-use crate::engine::Specs;
 use crate::id::TaskId;
 use crate::plan::Plan;
 use crate::policy::{SchedulingPolicy, TaskGraph};
+use crate::specs::Specs;
 use crate::task::TaskSpec;
 
 /// Graphs that a policy is asked about.

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use super::ends::note_unheard;
+use super::leases::{held, note_unheard};
 use super::{Given, Model};
 use crate::command::{Answer, Grant, Refusal};
 use crate::id::{OwnerId, PoolName, TaskId, TaskNo};
@@ -314,9 +314,4 @@ impl Model {
             None
         }
     }
-}
-
-/// Whether the task has a lease that lives or is being stopped.
-pub(super) const fn held(task: &TaskRecord) -> bool {
-    matches!(task.phase, Phase::Leased(_) | Phase::Stopping { .. })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::claim::held;
+use super::leases::{held, note_unheard};
 use super::{Model, refused};
 use crate::command::{Answer, StageReport};
 use crate::event::Stale;
@@ -523,13 +523,6 @@ fn settle(task: &mut TaskRecord, booked: Usd) {
     if booked == Usd::ZERO && task.refused < Some(task.last_token) {
         note_unheard(task, Unheard { token: task.last_token, booked });
     }
-}
-
-/// Notes a lease that ended without its result: of each task the last 64.
-pub(super) fn note_unheard(task: &mut TaskRecord, lease: Unheard) {
-    task.unheard.push(lease);
-    let more = task.unheard.len().saturating_sub(64);
-    task.unheard.drain(..more);
 }
 
 fn address(text: &str) -> BlobHash {

@@ -8,6 +8,7 @@
 mod claim;
 mod ends;
 mod fairness;
+mod leases;
 mod money;
 mod people;
 mod prune;
@@ -17,7 +18,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use crate::command::{Answer, Command, Refusal};
-use crate::engine::{Engine, Specs};
+use crate::engine::Engine;
 use crate::event::Stale;
 use crate::id::{BlobHash, OwnerId, PoolName, RunId, TaskId, TaskNo};
 use crate::lease::HELD;
@@ -28,6 +29,7 @@ use crate::plan::Plan;
 use crate::policy::{SchedulingPolicy, TaskGraph};
 use crate::record::{Counts, Extra, Phase, PlanRef, PoolRecord, RunRecord, RunState, TaskRecord};
 use crate::retry::RetryRules;
+use crate::specs::Specs;
 use crate::task::TaskSpec;
 use crate::time::{Anchor, Timestamp};
 

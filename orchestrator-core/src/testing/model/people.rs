@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::claim::held;
 use super::ends::hear_again;
+use super::leases::held;
 use super::{Given, Model};
 use crate::command::{Answer, Command, Refusal};
 use crate::event::Resolution;

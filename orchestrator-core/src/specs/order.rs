@@ -7,7 +7,7 @@ use crate::plan::{Links, by_part};
 
 /// The places in the order of their numbers, where tasks weigh so much. What goes in circles (no
 /// checked plan does) comes last.
-pub(super) fn order(weight: impl Fn(u32) -> u64, links: &Links) -> Vec<u32> {
+pub(crate) fn order(weight: impl Fn(u32) -> u64, links: &Links) -> Vec<u32> {
     let mut paths = vec![0_u64; links.sorted().len()];
     let mut longest = 0;
     for place in links.backwards() {

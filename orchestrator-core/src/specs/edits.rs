@@ -12,12 +12,12 @@ use crate::task::TaskSpec;
 
 impl Specs {
     /// What a task was made by an edit.
-    pub(in crate::engine) fn amended(&self, task: u32) -> Option<Arc<TaskSpec>> {
+    pub(crate) fn amended(&self, task: u32) -> Option<Arc<TaskSpec>> {
         self.amended.get(&task).cloned()
     }
 
     /// What is wrong with this specification in the place of a task's own, which has the same id.
-    pub(in crate::engine) fn faults_of(&self, task: u32, spec: &TaskSpec) -> Vec<PlanFault> {
+    pub(crate) fn faults_of(&self, task: u32, spec: &TaskSpec) -> Vec<PlanFault> {
         let plan = &self.part(task).plan;
         let alone = Plan {
             tasks: vec![spec.clone()],

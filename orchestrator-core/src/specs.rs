@@ -5,6 +5,7 @@
 //! numbers goes through the graph in order. What a person changes of a task later is in `edits`.
 
 mod edits;
+mod order;
 mod plans;
 
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashTable;
+use serde::{Deserialize, Serialize};
 
-use super::table::Hot;
 use crate::id::{BlobHash, PipelineName, PoolName, TaskId};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
@@ -61,14 +62,24 @@ struct Part {
     pruned: Option<BlobHash>,
 }
 
+/// What is left of a plan that was pruned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pruned {
+    /// The address of the plan as it was added.
+    pub(crate) pruned: BlobHash,
+    /// Its tasks in the order of their numbers, without what only those need that run.
+    pub(crate) plan: Arc<Plan>,
+}
+
 /// What many tasks have in common.
 #[derive(Debug, Clone)]
-pub(super) struct Profile {
-    pub(super) pipeline: Arc<Pipeline>,
+pub(crate) struct Profile {
+    pub(crate) pipeline: Arc<Pipeline>,
     /// The class of tasks that were never begun.
-    pub(super) fresh: u32,
+    pub(crate) fresh: u32,
     /// For each stage the class of tasks that wait for it.
-    pub(super) classes: Box<[u32]>,
+    pub(crate) classes: Box<[u32]>,
     /// For each stage how long after its grant its lease ends at the latest, in milliseconds.
     spans: Box<[u64]>,
     /// A bit for each stage that makes a change.
@@ -82,38 +93,38 @@ pub(super) struct Profile {
 impl Profile {
     /// Whether the stage makes a change.
     #[inline]
-    pub(super) const fn makes(&self, stage: u8) -> bool {
+    pub(crate) const fn makes(&self, stage: u8) -> bool {
         (self.runs as u32).wrapping_shr(stage as u32) & 1 == 1
     }
 
     /// Whether the stage rejects a task so often and no more.
     #[inline]
-    pub(super) const fn has_rounds(&self, stage: u8) -> bool {
+    pub(crate) const fn has_rounds(&self, stage: u8) -> bool {
         (self.bounded as u32).wrapping_shr(stage as u32) & 1 == 1
     }
 
     /// The stage that a rejection by this one goes to.
-    pub(super) fn back(&self, stage: u8) -> u8 {
+    pub(crate) fn back(&self, stage: u8) -> u8 {
         self.back.get(usize::from(stage)).copied().unwrap_or(0)
     }
 
-    /// The class of a task at the stage that it is at.
+    /// The class of a task at this stage; all that were never begun have one of their own.
     #[inline]
-    pub(super) fn class(&self, hot: &Hot) -> Option<u32> {
-        if hot.attempt() == 0 {
+    pub(crate) fn class(&self, is_begun: bool, stage: u8) -> Option<u32> {
+        if !is_begun {
             return Some(self.fresh);
         }
-        self.classes.get(usize::from(hot.stage())).copied()
+        self.classes.get(usize::from(stage)).copied()
     }
 
     /// How long after its grant a lease of this stage ends at the latest, in milliseconds.
-    pub(super) fn span(&self, stage: u8) -> u64 {
+    pub(crate) fn span(&self, stage: u8) -> u64 {
         self.spans.get(usize::from(stage)).copied().unwrap_or(0)
     }
 
     /// Whether a stage after this one makes another change.
     #[inline]
-    pub(super) const fn makes_more(&self, stage: u8) -> bool {
+    pub(crate) const fn makes_more(&self, stage: u8) -> bool {
         (self.runs as u32).wrapping_shr(stage as u32) > 1
     }
 }
@@ -161,7 +172,7 @@ impl Specs {
 
     /// Whether this edge counts.
     #[inline]
-    pub(super) fn is_edge(&self, from: u32, to: u32) -> bool {
+    pub(crate) fn is_edge(&self, from: u32, to: u32) -> bool {
         self.rewired.is_empty()
             || is_on(Mutant::RemovedDependencyStillHeld)
             || self.rewired.get(&to).is_none_or(|now| now.binary_search(&from).is_ok())
@@ -197,7 +208,7 @@ impl Specs {
         order
     }
 
-    pub(super) fn id(&self, task: u32) -> &TaskId {
+    pub(crate) fn id(&self, task: u32) -> &TaskId {
         &self.spec(task).id
     }
 
@@ -211,7 +222,7 @@ impl Specs {
     }
 
     /// All tasks in the order in which the plans were written.
-    pub(super) fn as_written(&self) -> Vec<u32> {
+    pub(crate) fn as_written(&self) -> Vec<u32> {
         let mut numbers = vec![0; self.places.len()];
         for (at, part) in self.plans.iter().enumerate() {
             let end = self.plans.get(at + 1).map_or(self.len(), |next| next.first as usize);
@@ -223,19 +234,19 @@ impl Specs {
     }
 
     #[inline]
-    pub(super) fn profile(&self, hot: &Hot) -> &Profile {
-        &self.profiles[hot.profile() as usize]
+    pub(crate) fn profile(&self, number: u32) -> &Profile {
+        &self.profiles[number as usize]
     }
 
     /// The number of the profile that a task has by its specification.
-    pub(super) fn profile_by_spec(&self, task: u32) -> Option<u32> {
+    pub(crate) fn profile_by_spec(&self, task: u32) -> Option<u32> {
         let part = self.plans.partition_point(|part| part.first <= task) - 1;
         self.known_profiles.get(&ProfileKey::of(part, self.spec(task))).copied()
     }
 
     /// The most that all stages of a task together may spend.
     #[inline]
-    pub(super) fn budget(&self, task: u32) -> Option<Usd> {
+    pub(crate) fn budget(&self, task: u32) -> Option<Usd> {
         if self.rare.budget { self.spec(task).budget } else { None }
     }
 
@@ -245,32 +256,32 @@ impl Specs {
     }
 
     /// A task's priority.
-    pub(super) fn priority(&self, task: u32) -> i32 {
+    pub(crate) fn priority(&self, task: u32) -> i32 {
         if self.rare.priority { self.spec(task).priority } else { 0 }
     }
 
     /// Whether a task may have a scope.
-    pub(super) const fn has_scopes(&self) -> bool {
+    pub(crate) const fn has_scopes(&self) -> bool {
         self.rare.scope
     }
 
     /// The edges from a task to those that came with its own plan, by number.
     #[inline]
-    pub(super) fn edges(&self, task: u32) -> Range<usize> {
+    pub(crate) fn edges(&self, task: u32) -> Range<usize> {
         let at = |place: usize| self.begins.get(place).map_or(self.edges.len(), |at| *at as usize);
         at(task as usize)..at(task as usize + 1)
     }
 
     /// The task that waits at the end of an edge of this number, whether it counts or not.
     #[inline]
-    pub(super) fn end(&self, edge: usize) -> u32 {
+    pub(crate) fn end(&self, edge: usize) -> u32 {
         self.edges[edge]
     }
 
     /// The one of this place among the dependents of a task that came later, whether it counts or
     /// not.
     #[inline]
-    pub(super) fn later_dependent(&self, task: u32, place: usize) -> Option<u32> {
+    pub(crate) fn later_dependent(&self, task: u32, place: usize) -> Option<u32> {
         if self.later.is_empty() {
             return None;
         }
@@ -289,17 +300,17 @@ impl Specs {
     }
 
     /// What a task depends on, in the order of its specification.
-    pub(super) fn dependencies(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn dependencies(&self, task: u32) -> impl Iterator<Item = u32> + '_ {
         self.spec(task).depends_on.iter().filter_map(|id| self.number(id))
     }
 
     /// Whether the task's plan was pruned.
-    pub(super) fn is_pruned(&self, task: u32) -> bool {
+    pub(crate) fn is_pruned(&self, task: u32) -> bool {
         self.part(task).pruned.is_some()
     }
 
     /// The addresses that the pruned plans had.
-    pub(super) fn pruned(&self) -> impl Iterator<Item = &BlobHash> {
+    pub(crate) fn pruned(&self) -> impl Iterator<Item = &BlobHash> {
         self.plans.iter().filter_map(|part| part.pruned.as_ref())
     }
 }

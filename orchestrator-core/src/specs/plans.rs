@@ -10,9 +10,8 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use serde_json::Map;
 
-use super::{Part, Profile, ProfileKey, Specs, number};
-use crate::engine::body::Pruned;
-use crate::engine::order::order;
+use super::order::order;
+use super::{Part, Profile, ProfileKey, Pruned, Specs, number};
 use crate::id::{BlobHash, PoolName, TaskId};
 use crate::mutant::{Mutant, is_on};
 use crate::pipeline::{Pipeline, STAGES_MAX, StageKind, StageSpec};
@@ -38,7 +37,7 @@ impl Specs {
     /// The dependencies of a plan that could be added, or what is wrong with it.
     ///
     /// Also `also` gets all of its tasks, some at a time, while they are at hand.
-    pub(in crate::engine) fn check(
+    pub(crate) fn check(
         &self,
         plan: &Plan,
         also: &mut dyn FnMut(&[TaskSpec]),
@@ -146,7 +145,7 @@ impl Specs {
     }
 
     /// The profile of a task of a plan, made if there is none.
-    pub(super) fn profile_for(
+    pub(crate) fn profile_for(
         &mut self,
         part: usize,
         plan: &Plan,
@@ -186,7 +185,7 @@ impl Specs {
 
     /// What stays of the plan whose first task this is when it is pruned: what others are counted and
     /// ranked by, and what late costs are booked by.
-    pub(in crate::engine) fn remains(&self, first: u32) -> Plan {
+    pub(crate) fn remains(&self, first: u32) -> Plan {
         let plan = &self.part(first).plan;
         let tasks = (first..first + number(plan.tasks.len())).map(|task| TaskSpec {
             depends_on: Vec::new(),
@@ -201,7 +200,7 @@ impl Specs {
     }
 
     /// Puts what is left of it in the place of the plan whose first task this is; gives its tasks.
-    pub(in crate::engine) fn prune(&mut self, first: u32, left: &Pruned) -> Range<u32> {
+    pub(crate) fn prune(&mut self, first: u32, left: &Pruned) -> Range<u32> {
         let tasks = first..first + number(left.plan.tasks.len());
         let at = self.plans.partition_point(|part| part.first <= first) - 1;
         let gone = self.edges(first).start..self.edges(tasks.end - 1).end;
@@ -225,7 +224,7 @@ impl Specs {
     }
 
     /// Takes out the last plan.
-    pub(in crate::engine) fn remove_last(&mut self) {
+    pub(crate) fn remove_last(&mut self) {
         let Some(part) = self.plans.last() else { return };
         let (first, edges) = (part.first, part.edges);
         for task in first..number(self.len()) {
