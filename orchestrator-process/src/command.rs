@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::environment::{Marker, StartMark};
 use crate::error::SpawnError;
 use crate::launch::{Image, beyond_first};
+use crate::marks::{Marker, StartMark};
 use crate::program::{Program, Stdin};
 
 /// Where the output goes.

@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use orchestrator_core::{FencingToken, Mask, RunId};
-
-use crate::table::Process;
+use orchestrator_core::Mask;
 
 /// Variables that tools need to find themselves and their files.
 const TOOLS: &[&str] = &[
@@ -103,56 +99,5 @@ impl Environment {
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.values.keys()).finish()
-    }
-}
-
-/// Tells the processes of one lease from all others, wherever they go and whoever looks for them: a
-/// variable in their environment, which children inherit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Marker(String);
-
-impl Marker {
-    /// The variable.
-    pub const NAME: &'static str = "ORCHESTRATOR_LEASE";
-
-    /// The marker of what a lease starts: `<slug of the run>/<token>`.
-    ///
-    /// [`end_leftovers`](crate::end_leftovers) ends what bears it. So two runs on one host, in
-    /// different stores too, must not have the same id: a recovery of the one could end what the
-    /// other one started.
-    #[must_use]
-    pub fn of(run: &RunId, token: FencingToken) -> Self {
-        Self(format!("{}/{token}", run.slug()))
-    }
-
-    /// The value of the variable.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Tells the processes of one start of a program from all others of this host, those of another run
-/// of the same name among them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct StartMark(String);
-
-impl StartMark {
-    /// The variable.
-    pub(crate) const NAME: &'static str = "ORCHESTRATOR_START";
-
-    /// A mark that no other start has.
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
-            let pid = std::process::id();
-            let start_time = Process::read(pid).map_or(0, |process| process.id.start_time);
-            format!("{pid}.{start_time}")
-        });
-        Self(format!("{}.{}", *THIS_PROCESS, COUNT.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
     }
 }

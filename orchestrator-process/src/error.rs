@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use orchestrator_core::{Interruption, Outcome};
 
 use crate::confine::ConfineError;
+use crate::no_room::is_no_room;
 
 /// Why a program could not be started; each names the program and what would help.
 #[derive(Debug, thiserror::Error)]
@@ -161,12 +162,4 @@ impl SpawnError {
             _ => Self::Other { program, source },
         }
     }
-}
-
-/// Whether the system ran out of something that comes back.
-pub(crate) fn is_no_room(err: &io::Error) -> bool {
-    matches!(
-        err.raw_os_error(),
-        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ETXTBSY)
-    )
 }

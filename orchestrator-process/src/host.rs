@@ -14,11 +14,12 @@ use orchestrator_core::{
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::confine::{Confiner as _, LocalConfiner};
-use crate::environment::Marker;
+use crate::marks::Marker;
 use crate::masking::mask_logs;
 use crate::open_files;
+use crate::process::{Process, ProcessId};
 use crate::sweep;
-use crate::table::{Process, ProcessId, Seeds};
+use crate::table::Seeds;
 
 /// The machine that this process runs on.
 #[derive(Debug, Clone)]

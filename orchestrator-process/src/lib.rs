@@ -63,8 +63,11 @@ mod growth;
 mod guardian;
 mod host;
 mod launch;
+mod marks;
 mod masking;
+mod no_room;
 mod open_files;
+mod process;
 mod program;
 mod question;
 mod run;
@@ -80,10 +83,11 @@ pub use self::{
         Abilities, Cell, ConfineError, Confinement, Confiner, Entry, LocalConfiner, PlaceFor,
         Sandbox, SandboxMode, Tcp, TreeEnds, UnknownSandboxMode,
     },
-    environment::{Environment, Marker},
+    environment::Environment,
     error::SpawnError,
     follow::Line,
     host::{HostError, LeftoversError, LocalHost, end_leftovers},
+    marks::Marker,
     masking::{mask_file, mask_log, mask_logs},
     open_files::{TooFewFiles, raise_open_files},
     program::{Limits, Program},

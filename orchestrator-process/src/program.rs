@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::confine::{Confinement, Confiner};
-use crate::environment::{Environment, Marker};
+use crate::environment::Environment;
+use crate::marks::Marker;
 
 /// A program to start.
 ///

@@ -10,8 +10,9 @@ use serde_json::json;
 
 use crate::activity::Reporting;
 use crate::confine::Confinement;
-use crate::environment::{Environment, Marker};
+use crate::environment::Environment;
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
+use crate::marks::Marker;
 use crate::masking::mask_log;
 use crate::program::{Limits, Program};
 use crate::question::{QUESTION_FILE, take_question};

@@ -21,10 +21,11 @@ use crate::command::{Output, Pipes, command};
 use crate::confine::{
     Cell, ConfineError, Confinement, Confiner, Entry, LocalConfiner, PlaceFor, TreeEnds,
 };
-use crate::environment::StartMark;
-use crate::error::{SpawnError, is_no_room};
+use crate::error::SpawnError;
 use crate::guardian;
 use crate::launch::{Birth, Child, Image, launch};
+use crate::marks::StartMark;
+use crate::no_room::is_no_room;
 use crate::open_files;
 use crate::program::Program;
 use crate::table::Seeds;

@@ -10,7 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::confine::Cell;
-use crate::table::{Process, ProcessId, Seeds, Table, this_line};
+use crate::process::{Process, ProcessId, this_line};
+use crate::table::{Marked, Seeds, Table};
 
 /// What became of the processes that were left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -191,8 +192,8 @@ async fn kill_at_sight(seeds: &Seeds, swept: &mut Swept) {
         let spared = this_line();
         for _ in 0..SIGHT_ROUNDS_MAX {
             let mut seen = BTreeSet::new();
-            let table = Table::read_each(|process| {
-                if seeds.has(process) && !process.is_zombie && !spared.contains(&process.id.pid) {
+            let table = Table::read_each(|it @ Marked { process, .. }| {
+                if seeds.has(it) && !process.is_zombie && !spared.contains(&process.id.pid) {
                     signal(process.id, Signal::STOP);
                     seen.insert(process.id);
                 }

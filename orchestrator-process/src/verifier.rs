@@ -12,9 +12,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::activity::Reporting;
 use crate::confine::Confinement;
-use crate::environment::{Environment, Marker};
+use crate::environment::Environment;
 use crate::error::SpawnError;
 use crate::excerpt::{FEEDBACK_BYTES_MAX, excerpt, feedback, how};
+use crate::marks::Marker;
 use crate::masking::mask_log;
 use crate::program::{Limits, Program};
 use crate::run::{End, run};

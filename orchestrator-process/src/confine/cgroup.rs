@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::dirs::{BASE, Dirs, Kill, SEPARATOR, make_dir, read};
 use super::mounts::{Mounts, Tops};
 use super::{Confinement, PlaceFor, TreeEnds, left};
-use crate::environment::Marker;
+use crate::marks::Marker;
 
 /// What gives a process cgroups of its own.
 const WHAT_HELPS: &str = "start it by `systemd-run --user --scope -p Delegate=yes`, or as root";

@@ -12,8 +12,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 use super::Entry;
+use crate::process::Process;
 use crate::sweep::signal;
-use crate::table::Process;
 
 /// The directory that all cgroups of programs are in.
 pub(super) const BASE: &str = "orchestrator";

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::dirs::{BASE, SEPARATOR, below};
-use crate::table::Process;
+use crate::process::Process;
 
 /// The cgroups in this hierarchy that programs were put into under a name that begins like this.
 pub(super) fn of(top: &Path, prefix: &str) -> Vec<PathBuf> {

@@ -11,8 +11,8 @@ use super::{
     Abilities, Cell, ConfineError, Confinement, Confiner, Entry, PlaceFor, SandboxMode, Tcp,
     TreeEnds,
 };
-use crate::environment::Marker;
 use crate::guardian;
+use crate::marks::Marker;
 
 /// Confines programs by what this machine has.
 #[derive(Debug)]

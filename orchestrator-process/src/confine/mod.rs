@@ -24,7 +24,7 @@ pub use self::abilities::{Abilities, TreeEnds};
 pub use self::local::LocalConfiner;
 pub use self::sandbox::{Sandbox, SandboxMode, Tcp, UnknownSandboxMode};
 
-use crate::environment::Marker;
+use crate::marks::Marker;
 
 /// What one program, with all that it starts, may use and where it may reach.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
