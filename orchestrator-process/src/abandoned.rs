@@ -11,8 +11,7 @@ use rustix::process::Signal;
 
 use crate::confine::Cell;
 use crate::launch::Child;
-use crate::process::ProcessId;
-use crate::sweep::signal;
+use crate::process::{ProcessId, signal};
 use crate::table::{Seeds, Table};
 
 /// A child whose tree is to be ended.

@@ -1,8 +1,10 @@
-//! One process, as `/proc` shows it.
+//! One process: what `/proc` shows of it, and a signal that reaches it and no other one.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// One process for all time: a pid alone may mean another one later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,6 +85,17 @@ pub(crate) fn this_line() -> BTreeSet<u32> {
         at = Process::read(pid).map(|process| process.parent);
     }
     line
+}
+
+/// Signals a process, and no other one that has its pid by now.
+pub(crate) fn signal(id: ProcessId, signal: Signal) {
+    let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return };
+    // The descriptor holds on to whatever has the pid now; if that is the one that was meant, the
+    // signal goes to it or to nobody.
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    if Process::read(id.pid).is_some_and(|process| process.id == id) {
+        pidfd_send_signal(pidfd, signal).ok();
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::Signal;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
 use crate::confine::Cell;
-use crate::process::{Process, ProcessId, this_line};
+use crate::process::{Process, ProcessId, signal, this_line};
 use crate::table::{Marked, Seeds, Table};
 
 /// What became of the processes that were left.
@@ -237,17 +237,6 @@ pub(crate) async fn look(seeds: &Seeds, swept: &mut Swept) -> BTreeSet<ProcessId
     }
     swept.found.extend(&members);
     members
-}
-
-/// Signals a process, and no other one that has its pid by now.
-pub(crate) fn signal(id: ProcessId, signal: Signal) {
-    let Some(pid) = i32::try_from(id.pid).ok().and_then(Pid::from_raw) else { return };
-    // The descriptor holds on to whatever has the pid now; if that is the one that was meant, the
-    // signal goes to it or to nobody.
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if Process::read(id.pid).is_some_and(|process| process.id == id) {
-        pidfd_send_signal(pidfd, signal).ok();
-    }
 }
 
 /// The processes at a moment not before this call. Those who ask while one looks share the next

@@ -12,8 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 
 use super::Entry;
-use crate::process::Process;
-use crate::sweep::signal;
+use crate::process::{Process, signal};
 
 /// The directory that all cgroups of programs are in.
 pub(super) const BASE: &str = "orchestrator";
