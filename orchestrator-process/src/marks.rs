@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use orchestrator_core::{FencingToken, RunId};
 
-use crate::process::Process;
+use crate::process::{Process, ProcessId};
 
 /// Tells the processes of one lease from all others, wherever they go and whoever looks for them: a
 /// variable in their environment, which children inherit.
@@ -43,7 +43,7 @@ impl StartMark {
     /// The variable.
     pub(crate) const NAME: &'static str = "ORCHESTRATOR_START";
 
-    /// A mark that no other start has.
+    /// A mark that no other start has: `<pid>.<start time>.<count>`, the first two of this process.
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         static THIS_PROCESS: LazyLock<String> = LazyLock::new(|| {
@@ -52,6 +52,14 @@ impl StartMark {
             format!("{pid}.{start_time}")
         });
         Self(format!("{}.{}", *THIS_PROCESS, COUNT.fetch_add(1, Ordering::Relaxed)))
+    }
+
+    /// The process that made the mark with this text.
+    pub(crate) fn starter(text: &str) -> Option<ProcessId> {
+        let mut parts = text.split('.');
+        let pid = parts.next()?.parse().ok()?;
+        let start_time = parts.next()?.parse().ok()?;
+        parts.next().map(|_| ProcessId { pid, start_time })
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::dirs::{BASE, SEPARATOR, below};
-use crate::process::Process;
+use crate::marks::StartMark;
+use crate::process::{Process, ProcessId};
 
 /// The cgroups in this hierarchy that programs were put into under a name that begins like this.
 pub(super) fn of(top: &Path, prefix: &str) -> Vec<PathBuf> {
@@ -26,8 +27,8 @@ pub(super) fn of(top: &Path, prefix: &str) -> Vec<PathBuf> {
 pub(super) fn remove_empty(base: &Path) {
     for dir in below(base) {
         let starter = name(&dir).and_then(starter);
-        if starter.is_some_and(|(pid, start_time)| {
-            Process::read(pid).is_none_or(|process| process.id.start_time != start_time)
+        if starter.is_some_and(|starter| {
+            Process::read(starter.pid).is_none_or(|process| process.id != starter)
         }) {
             fs::remove_dir(&dir).ok();
         }
@@ -38,12 +39,10 @@ fn name(dir: &Path) -> Option<&str> {
     dir.file_name()?.to_str()
 }
 
-/// Pid and start time of the process that a cgroup was made by.
-fn starter(name: &str) -> Option<(u32, u64)> {
+/// The process that a cgroup was made by.
+fn starter(name: &str) -> Option<ProcessId> {
     let (_, start) = name.rsplit_once(SEPARATOR)?;
-    let mut parts = start.split('.');
-    let starter = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    parts.next().map(|_| starter)
+    StartMark::starter(start)
 }
 
 #[cfg(test)]
