@@ -122,6 +122,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn book(&mut self, task: TaskNo, stage: u8, cost: Usd) {
+        if !self.has(task) {
+            return;
+        }
         let classes = &self.profile(task.0).classes;
         let class = classes.get(usize::from(stage)).map(|class| *class as usize);
         let Some(class) = class.and_then(|class| self.index.classes.get(class)) else { return };

@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::leases::Hold;
 use super::table::{Row, Way};
 use crate::event::{EventKind, Resolution};
-use crate::id::TaskNo;
+use crate::id::{FencingToken, TaskNo};
 use crate::money::Usd;
 use crate::mutant::{Mutant, is_on};
 use crate::outcome::{Interruption, Restart};
@@ -117,22 +117,30 @@ impl Engine {
     pub(super) fn apply_grant(&mut self, at: Timestamp, grant: &Granted) {
         let Granted { task, token, reserved, .. } = *grant;
         if !self.has(task) {
-            return cold_path();
+            // Only in a damaged log; nobody else may get its token all the same.
+            cold_path();
+            return self.sum_grant(token, reserved);
         }
         let had_scope = self.table.hot(task.0).holds_scope();
         self.change_by(Some(Kind::Open), task, at, Grant { at, grant });
+        self.sum_grant(token, reserved);
+        self.note_passed_over(at, task.0, had_scope);
+    }
+
+    #[inline(always)]
+    fn sum_grant(&mut self, token: FencingToken, reserved: Usd) {
         self.change_sums(|run| {
             run.last_token = run.last_token.max(token);
             run.reserved = run.reserved.plus(reserved);
         });
-        self.note_passed_over(at, task.0, had_scope);
     }
 
     #[inline(always)]
     pub(super) fn apply_passed(&mut self, at: Timestamp, passed: &Passed, made: Option<&Made>) {
         let Passed { task, cost, .. } = passed;
         if !self.has(*task) {
-            return cold_path();
+            cold_path();
+            return self.sum_end(Usd::ZERO, *cost);
         }
         if self.table.hot(task.0).stage() == 0 {
             self.change_sums(|run| run.first_stage_failures = 0);
@@ -324,11 +332,18 @@ impl Engine {
         change: impl Change,
     ) {
         if !self.has(task) {
-            return cold_path();
+            // Only in a damaged log; the money is gone all the same.
+            cold_path();
+            return self.sum_end(Usd::ZERO, cost);
         }
         let mut reserved = Usd::ZERO;
         self.book_to_pools(task, self.table.hot(task.0).stage(), cost);
         self.change_by(likely, task, at, End { cost, reserved: &mut reserved, change });
+        self.sum_end(reserved, cost);
+    }
+
+    #[inline(always)]
+    fn sum_end(&mut self, reserved: Usd, cost: Usd) {
         self.change_sums(|run| {
             let is_given_back = !is_on(Mutant::ReservationLeaks);
             run.reserved = if is_given_back { run.reserved.minus(reserved) } else { run.reserved };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use orchestrator_core::{
     Answer, BlobHash, ClockReading, Command, CommandId, Completion, Cost, Engine, Event, EventKind,
     Extra, FencingToken, Interruption, Outcome, Phase, Pipeline, PoolName, Refusal, RetryRules,
-    RunRecord, Snapshot, StageKind, StageSpec, TaskRecord, Timestamp, Usd, WallTime,
+    RunRecord, Snapshot, StageKind, StageSpec, Stale, TaskRecord, Timestamp, Usd, WallTime,
 };
 
 use super::world::{World, id, interrupted, owner, plan, rejected};
@@ -211,4 +211,33 @@ fn p16_a_log_that_adds_a_plan_twice_adds_it_once() {
     odd(&mut engine, &[EventKind::PlanAdded { plan: blob, tasks: 2 }]);
     assert_eq!(engine.snapshot().map(|all| (all.run.plans, all.tasks)), before);
     assert_eq!(engine.audit(), [""; 0]);
+}
+
+#[test]
+fn p1_p10_p16_tokens_and_money_of_a_task_that_a_log_names_and_no_plan_has_are_used_up() {
+    let mut engine = World::new(plan(&[("a", &[])])).engine;
+    let (token, stage, cost, reserved) = (FencingToken(7), 0, Usd(1), Usd(4));
+    let (owner, hard_stop) = (owner(1).id, Timestamp(9));
+    let task = || id("unknown");
+    let granted = EventKind::Granted {
+        task: task(),
+        stage,
+        attempt: 1,
+        token,
+        owner: owner.clone(),
+        hard_stop,
+        reserved,
+    };
+    let (candidate, merged, session) = (None, None, None);
+    let passed = EventKind::Passed { task: task(), token, cost, candidate, merged, session };
+    let reason = Stale::NoLease;
+    let refused = EventKind::ResultRefused { task: task(), token, stage, reason, cost };
+    odd(&mut engine, &[granted, passed, refused]);
+    let run = engine.run().unwrap();
+    assert_eq!((run.last_token, run.reserved, run.spent), (token, reserved, Usd(2)));
+    assert!(engine.audit().len() >= 2, "no lease holds what is reserved, no task spent anything");
+    let name = CommandId::parse("c").unwrap();
+    let answer = engine.submit(Timestamp(1), &name, &Command::Claim { owner });
+    let Ok(Answer::Granted { token: next, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(next, FencingToken(8));
 }
