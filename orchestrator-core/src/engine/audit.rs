@@ -105,6 +105,7 @@ impl Engine {
 
     /// Each ready task is in one place, where it says, under its key; each timer is there.
     fn audit_queues(&self, faults: &mut Vec<String>) {
+        self.index.audit_turns(faults);
         let mut queued = vec![NONE; self.table.len()];
         for (number, class) in (0_u32..).zip(&self.index.classes) {
             for (place, (key, task)) in class.ready.entries() {
@@ -232,5 +233,49 @@ impl Engine {
             pools: self.pools.values().cloned().collect(),
             owners: self.owners.values().cloned().collect(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::event::{Event, EventKind};
+    use crate::id::{BlobHash, RunId};
+    use crate::plan::Plan;
+    use crate::retry::RetryRules;
+    use crate::time::Timestamp;
+
+    /// An engine with two tasks that are ready, each of a kind of its own.
+    fn with_tasks() -> Engine {
+        const TASKS: &str = r#"{"defaults": {"verify": "true"},
+            "tasks": [{"id": "a"}, {"id": "b", "model": "m"}]}"#;
+        let run = RunId::parse("run").unwrap();
+        let mut engine = Engine::new(run.clone());
+        let plan = Plan::parse(TASKS).unwrap();
+        let blob = BlobHash::of(&serde_json::to_vec(&plan).unwrap());
+        engine.offer(Arc::new(plan));
+        let created = EventKind::RunCreated { run, rules: RetryRules::default() };
+        for kind in [created, EventKind::PlanAdded { plan: blob, tasks: 2 }] {
+            engine.evolve(&Event { at: Timestamp(1), kind });
+        }
+        assert_eq!(engine.audit(), [""; 0]);
+        engine
+    }
+
+    #[test]
+    fn what_is_counted_or_noted_beside_the_records_is_looked_at() {
+        let spoil: [fn(&mut Engine); 4] = [
+            |engine| engine.index.in_turn.iter_mut().for_each(|turn| turn.ready ^= 1),
+            |engine| engine.index.in_turn.reverse(),
+            |engine| engine.table.set_order(0, 7),
+            |engine| engine.table.set_profile(0, 1 - engine.table.hot(0).profile()),
+        ];
+        for (at, spoil) in spoil.into_iter().enumerate() {
+            let mut engine = with_tasks();
+            spoil(&mut engine);
+            assert_ne!(engine.audit(), [""; 0], "what {at} spoils");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! What a change of a task means for it is in `places`, what it means for others in `neighbours`.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
@@ -107,7 +108,8 @@ pub(super) fn key_of(hot: &Hot) -> u64 {
 }
 
 impl Index {
-    /// The class of a stage's tasks with these needs, or (`None`) of those that were never begun.
+    /// The class of a stage's tasks with these needs, or (`None`) of those that were never begun. Where
+    /// it is a new one, all that is computed of tasks has to be computed anew.
     pub(super) fn class(
         &mut self,
         pools: &mut Registry<PoolName, PoolRecord>,
@@ -131,13 +133,11 @@ impl Index {
         let (needs, ready) = (key.needs.clone(), Heap::default());
         let is_wide = needs.len() > 1 || needs.iter().any(|(_, permits)| *permits > 1);
         let (stage, is_fresh) = (stage.unwrap_or(0), stage.is_none());
-        let place = self.in_turn.partition_point(|other| other.stage >= stage);
-        self.in_turn.insert(place, InTurn { class: number, ready: 0, stage });
+        // Where it stands among the others is seen to when all is computed anew, for all that come.
+        let place = self.in_turn.len();
+        self.in_turn.push(InTurn { class: number, ready: 0, stage });
         self.has_wide |= is_wide;
         self.classes.push(Class { needs, stage, is_fresh, cap, is_wide, ready, place });
-        for (place, turn) in self.in_turn.iter().enumerate() {
-            self.classes[turn.class as usize].place = place;
-        }
         self.known_classes.insert(key, number);
         number
     }
@@ -342,10 +342,29 @@ impl Index {
         }
     }
 
-    /// Forgets all that is computed of tasks.
+    /// What does not add up of the classes as claims go through them.
+    pub(super) fn audit_turns(&self, faults: &mut Vec<String>) {
+        let is_in_order = self.in_turn.is_sorted_by_key(|turn| Reverse(turn.stage));
+        if !is_in_order || self.in_turn.len() != self.classes.len() {
+            faults.push(format!("{} classes are not in turn", self.classes.len()));
+        }
+        for (place, turn) in self.in_turn.iter().enumerate() {
+            let class = &self.classes[turn.class as usize];
+            let ready = class.ready.entries().count();
+            if (class.place, class.stage, ready) != (place, turn.stage, turn.ready as usize) {
+                faults.push(format!("{ready} tasks are ready at place {place}, counted {turn:?}"));
+            }
+        }
+    }
+
+    /// Forgets all that is computed of tasks, and puts the classes in turn.
     pub(super) fn clear(&mut self) {
         self.classes.iter_mut().for_each(|class| class.ready.clear());
-        self.in_turn.iter_mut().for_each(|turn| turn.ready = 0);
+        self.in_turn.sort_by_key(|turn| Reverse(turn.stage));
+        for (place, turn) in self.in_turn.iter_mut().enumerate() {
+            turn.ready = 0;
+            self.classes[turn.class as usize].place = place;
+        }
         self.used.fill(Used::default());
         self.begun = 0;
         self.overdrawn.clear();
