@@ -58,7 +58,7 @@ impl Row<'_> {
         }
     }
 
-    /// Makes it what it was; what is computed of its neighbours stays.
+    /// Makes it what it was; what is computed of its neighbours, or of what the plans say, stays.
     pub(in crate::engine) fn restore(&mut self, before: &Before<'_>) {
         let lease_of = |hot: &Hot| hot.kind.has_lease().then_some(hot.lease);
         let (had, has) = (lease_of(before.hot), lease_of(self.hot));
