@@ -5,6 +5,7 @@ use super::Engine;
 use super::draft::Draft;
 use super::late::holds;
 use super::leases::Hold;
+use super::table::View;
 use crate::command::Answer;
 use crate::event::{EventKind, Stale};
 use crate::id::{BlobHash, FencingToken, TaskNo};
@@ -66,6 +67,15 @@ impl Engine {
         owner.is_some_and(OwnerRecord::is_held)
     }
 
+    /// The task, if its live lease is the one of this number.
+    fn live(&self, task: TaskNo, token: FencingToken) -> Result<View<'_>, Stale> {
+        if !self.has(task) {
+            return Err(Stale::UnknownTask);
+        }
+        let view = self.table.view(task.0);
+        holds(&view, token).map(|_| view)
+    }
+
     pub(super) fn decide_dispatch(
         &self,
         draft: &mut Draft,
@@ -73,13 +83,9 @@ impl Engine {
         token: FencingToken,
         content: &BlobHash,
     ) -> Answer {
-        if !self.has(task) {
-            return Answer::Refused(Stale::UnknownTask);
-        }
-        let view = self.table.view(task.0);
-        match holds(&view, token) {
+        match self.live(task, token) {
             // Who does not know whether it was noted says it again.
-            Ok(_) if view.detail().content.as_ref() == Some(content) => Answer::Done,
+            Ok(view) if view.detail().content.as_ref() == Some(content) => Answer::Done,
             Ok(_) => {
                 draft.push(EventKind::Dispatched { task, token, content: content.clone() });
                 Answer::Done
@@ -95,13 +101,9 @@ impl Engine {
         token: FencingToken,
         intent: &MergeIntent,
     ) -> Answer {
-        if !self.has(task) {
-            return Answer::Refused(Stale::UnknownTask);
-        }
-        let view = self.table.view(task.0);
-        match holds(&view, token) {
+        match self.live(task, token) {
             // As in a dispatch.
-            Ok(_) if view.detail().intent.as_ref() == Some(intent) => Answer::Done,
+            Ok(view) if view.detail().intent.as_ref() == Some(intent) => Answer::Done,
             Err(Stale::OtherToken { .. } | Stale::Stopping) if is_on(Mutant::AnyoneMerges) => {
                 draft.push(EventKind::MergeIntended { task, token, intent: intent.clone() });
                 Answer::Done
